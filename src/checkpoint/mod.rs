@@ -1,0 +1,1 @@
+//! Checkpoint folders: configuration files and memory-mapped weights.

@@ -1,0 +1,1 @@
+//! Requests to results: queue, worker, life cycle.

@@ -1,0 +1,20 @@
+//! Native multimodal encoder: media bytes in, embeddings of a checkpoint's tower out.
+//!
+//! Data flows one way: [`image`] decodes, [`pixels`] resizes and lays out patches, a [`family`] says which sizes
+//! and constants apply and runs its tower, [`encoder`] owns order, limits and failure.
+
+pub mod checkpoint;
+pub mod dtype;
+#[cfg(feature = "torch")]
+pub mod encoder;
+pub mod error;
+pub mod family;
+pub mod image;
+pub mod pixels;
+#[cfg(feature = "python")]
+mod python;
+#[cfg(feature = "torch")]
+pub mod torch;
+
+pub use dtype::Dtype;
+pub use error::{Error, ErrorKind, Result};

@@ -1,0 +1,16 @@
+//! The extension module `mm_libtorch_encoder._native`.
+
+mod errors;
+mod image;
+mod pixels;
+
+use pyo3::prelude::*;
+
+/// Native parts of the package; use `mm_libtorch_encoder`, not this module.
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    errors::register(module)?;
+    image::register(module)?;
+    pixels::register(module)
+}
