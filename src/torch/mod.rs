@@ -1,1 +1,10 @@
-//! The one door to LibTorch.
+//! The one door to LibTorch: a C++ bridge, opened by path, that calls the host's own Torch.
+//!
+//! `bridge/` is the C++ side, [`Tensor`] an owned handle, [`ops`] the vocabulary that towers are written in.
+
+pub mod ops;
+mod sys;
+mod tensor;
+
+pub use sys::{Schema, disable_gradients, live_tensors, open, schemas, set_plain, torch_version};
+pub use tensor::{Device, Tensor, discard, publish};

@@ -1,0 +1,3 @@
+// Fused CPU kernels for one instruction set; the build gives this file its flags.
+#define MM_KERNELS kernels_avx512
+#include "kernels.inl"

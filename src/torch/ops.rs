@@ -1,0 +1,288 @@
+//! The op vocabulary that towers are written in. A fused kernel slots in under an op without a family noticing.
+#![allow(unsafe_code)]
+
+use std::ptr::null_mut;
+
+use super::sys::{self, RawTensor};
+use super::tensor::Tensor;
+use crate::{Error, Result};
+
+/// A pointwise non-linearity. Discriminants are those of `bridge/api.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Activation {
+    /// Identity.
+    None = 0,
+    /// GELU by the error function.
+    Gelu = 1,
+    /// GELU by the tanh approximation.
+    GeluTanh = 2,
+    /// x * sigmoid(x).
+    Silu = 3,
+    /// max(x, 0).
+    Relu = 4,
+    /// x * sigmoid(1.702 x).
+    QuickGelu = 5,
+    /// max(x, 0) squared.
+    ReluSquared = 6,
+}
+
+/// Which elements of a head form a rotated pair. Discriminants are those of `bridge/api.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum RotaryPairs {
+    /// (j, j + dim / 2): "rotate half".
+    Halves = 0,
+    /// (2j, 2j + 1): complex pairs.
+    Neighbours = 1,
+}
+
+/// How a learned position table is resampled. Discriminants are those of `bridge/api.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Interpolation {
+    /// Triangle.
+    Bilinear = 0,
+    /// Cubic, a = -0.75, clamped border.
+    Bicubic = 1,
+}
+
+fn optional(tensor: Option<&Tensor>) -> RawTensor {
+    tensor.map_or(null_mut(), Tensor::raw)
+}
+
+/// A linear layer `y = x W^T + b`, its weight packed for the CPU where that is faster.
+pub struct Linear {
+    weight: Tensor,
+    bias: Option<Tensor>,
+    packed: bool,
+}
+
+impl Linear {
+    /// Takes `weight` [out, in] and `bias` [out].
+    pub fn new(weight: Tensor, bias: Option<Tensor>) -> Result<Self> {
+        // SAFETY: the handle is live during the call.
+        let packed = Tensor::make("pack_linear", |api, out| unsafe { (api.pack_linear)(weight.raw(), out) });
+        Ok(match packed {
+            Ok(packed) => Self { weight: packed, bias, packed: true },
+            Err(error) if error.kind() == crate::ErrorKind::OutOfMemory => return Err(error),
+            // No packed form for this device, dtype or CPU: the plain weight serves.
+            Err(_) => Self { weight, bias, packed: false },
+        })
+    }
+
+    /// `x` [rows, in] to [rows, out].
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.run(x, None, Activation::None)
+    }
+
+    /// `act(x W^T + b)`.
+    pub fn activated(&self, x: &Tensor, activation: Activation) -> Result<Tensor> {
+        self.run(x, None, activation)
+    }
+
+    /// `residual + (x W^T + b)`.
+    pub fn added_to(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
+        self.run(x, Some(residual), Activation::None)
+    }
+
+    fn run(&self, x: &Tensor, residual: Option<&Tensor>, activation: Activation) -> Result<Tensor> {
+        let out = Tensor::make("linear", |api, out| {
+            // SAFETY: all handles are live during the call; null stands for an absent bias or residual.
+            unsafe {
+                (api.linear)(
+                    x.raw(),
+                    self.weight.raw(),
+                    optional(self.bias.as_ref()),
+                    optional(residual),
+                    self.packed.into(),
+                    activation as i32,
+                    out,
+                )
+            }
+        });
+        out.map_err(|error| match x.shape() {
+            Ok(shape) => error.at(format!("linear on {shape:?}")),
+            Err(_) => error,
+        })
+    }
+}
+
+/// Applies `activation` to every element of a contiguous tensor.
+pub fn activate(x: &Tensor, activation: Activation) -> Result<Tensor> {
+    // SAFETY: the handle is live during the call.
+    Tensor::make("activation", |api, out| unsafe { (api.activation)(x.raw(), activation as i32, out) })
+}
+
+/// Element-wise sum, with broadcasting.
+pub fn add(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    // SAFETY: both handles are live during the call.
+    Tensor::make("add", |api, out| unsafe { (api.add)(a.raw(), b.raw(), out) })
+}
+
+/// Concatenates along `axis`.
+pub fn cat(tensors: &[&Tensor], axis: usize) -> Result<Tensor> {
+    let raw: Vec<RawTensor> = tensors.iter().map(|tensor| tensor.raw()).collect();
+    // SAFETY: `raw` holds live handles during the call.
+    Tensor::make("cat", |api, out| unsafe { (api.cat)(raw.as_ptr(), raw.len() as i64, axis as i64, out) })
+}
+
+/// Rows of `x` in the order of `index` (int64, [n]).
+pub fn index_rows(x: &Tensor, index: &Tensor) -> Result<Tensor> {
+    // SAFETY: both handles are live during the call.
+    Tensor::make("index_rows", |api, out| unsafe { (api.index_rows)(x.raw(), index.raw(), out) })
+}
+
+/// Layer norm over the last axis.
+pub struct LayerNorm {
+    /// Scale, [columns].
+    pub weight: Tensor,
+    /// Shift, [columns].
+    pub bias: Tensor,
+    /// Added to the variance.
+    pub eps: f64,
+}
+
+impl LayerNorm {
+    /// Normalises `x` [.., columns].
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Tensor::make("layer_norm", |api, out| {
+            // SAFETY: all handles are live during the call.
+            unsafe { (api.layer_norm)(x.raw(), self.weight.raw(), self.bias.raw(), self.eps, out) }
+        })
+    }
+}
+
+/// RMS norm over the last axis, statistics in float32.
+pub struct RmsNorm {
+    /// Scale, [columns]; none for a weightless norm.
+    pub weight: Option<Tensor>,
+    /// Added to the mean square.
+    pub eps: f64,
+    /// Round the normalised value to the dtype before the weight multiplies it, as transformers does.
+    pub round_first: bool,
+}
+
+impl RmsNorm {
+    /// Normalises a contiguous `x` [.., columns].
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Tensor::make("rms_norm", |api, out| {
+            // SAFETY: all handles are live during the call; null stands for an absent weight.
+            unsafe {
+                (api.rms_norm)(
+                    x.raw(),
+                    optional(self.weight.as_ref()),
+                    self.eps,
+                    self.round_first.into(),
+                    out,
+                )
+            }
+        })
+    }
+}
+
+/// `act(min(gate, limit)) * clamp(up, -limit, limit)` for contiguous `x` = [rows, gate | up].
+pub fn gated(x: &Tensor, activation: Activation, limit: f64) -> Result<Tensor> {
+    // SAFETY: the handle is live during the call.
+    Tensor::make("gated", |api, out| unsafe { (api.gated)(x.raw(), activation as i32, limit, out) })
+}
+
+/// Rotation angles of every row, as float32 cosines and sines [rows, dim / 2].
+pub struct Rotary {
+    /// Cosines.
+    pub cos: Tensor,
+    /// Sines.
+    pub sin: Tensor,
+    /// Which elements pair up.
+    pub pairs: RotaryPairs,
+}
+
+/// RMS norm of q and k over the head, applied before the rotation.
+pub struct QkNorm {
+    /// Weight for q, [dim].
+    pub q: Tensor,
+    /// Weight for k, [dim].
+    pub k: Tensor,
+    /// Added to the mean square.
+    pub eps: f64,
+}
+
+impl Rotary {
+    /// Rotates q and k of packed `qkv` [rows, 3, heads, dim] in place.
+    ///
+    /// The caller must hold the only reference to the memory of `qkv`.
+    pub fn apply(&self, qkv: &mut Tensor, norm: Option<&QkNorm>) -> Result<()> {
+        let api = sys::api()?;
+        // SAFETY: all handles are live during the call; `qkv` is borrowed mutably.
+        let status = unsafe {
+            (api.rotary)(
+                qkv.raw(),
+                self.cos.raw(),
+                self.sin.raw(),
+                optional(norm.map(|norm| &norm.q)),
+                optional(norm.map(|norm| &norm.k)),
+                norm.map_or(0.0, |norm| norm.eps),
+                self.pairs as i32,
+            )
+        };
+        sys::check("rotary", status, api)
+    }
+}
+
+/// Cumulative row counts of independent stretches of a sequence: `[0, n1, n1 + n2, ..]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segments(Vec<i64>);
+
+impl Segments {
+    /// Segments of these lengths, each at least 1.
+    pub fn from_lengths(lengths: impl IntoIterator<Item = usize>) -> Result<Self> {
+        let mut edges = vec![0i64];
+        let mut total = 0i64;
+        for length in lengths {
+            let length = i64::try_from(length).ok().filter(|&n| n > 0);
+            total = length
+                .and_then(|n| total.checked_add(n))
+                .ok_or_else(|| Error::internal("a segment of attention must have between 1 and 2^63 rows"))?;
+            edges.push(total);
+        }
+        Ok(Self(edges))
+    }
+
+    /// Rows of all segments.
+    pub fn rows(&self) -> usize {
+        self.0.last().map_or(0, |&n| n as usize)
+    }
+}
+
+/// Softmax attention within each segment of packed `qkv` [rows, 3, heads, dim]; gives [rows, heads * dim].
+pub fn attention(qkv: &Tensor, segments: &Segments, scale: f64) -> Result<Tensor> {
+    Tensor::make("attention", |api, out| {
+        // SAFETY: the handle is live and the edges outlive the call.
+        unsafe { (api.attention)(qkv.raw(), segments.0.as_ptr(), segments.0.len() as i64, scale, out) }
+    })
+}
+
+/// `x + sum of four weighted rows of table`, the sum in float32 and rounded once.
+///
+/// `index` int64 [4, rows] within the table, `weight` float32 [4, rows].
+pub fn add_interpolated(x: &Tensor, table: &Tensor, index: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    Tensor::make("add_interpolated", |api, out| {
+        // SAFETY: all handles are live during the call.
+        unsafe { (api.add_interpolated)(x.raw(), table.raw(), index.raw(), weight.raw(), out) }
+    })
+}
+
+/// Resamples `table` [height, width, channels] to [out_height, out_width, channels], corners not aligned.
+pub fn resample_table(
+    table: &Tensor,
+    out_height: usize,
+    out_width: usize,
+    interpolation: Interpolation,
+) -> Result<Tensor> {
+    Tensor::make("resample_table", |api, out| {
+        // SAFETY: the handle is live during the call.
+        unsafe {
+            (api.resample_table)(table.raw(), out_height as i64, out_width as i64, interpolation as i32, out)
+        }
+    })
+}

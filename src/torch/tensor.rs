@@ -1,0 +1,351 @@
+//! An owned LibTorch tensor.
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+
+use super::sys::{self, RawTensor};
+use crate::{Dtype, Error, Result};
+
+/// Where a tensor lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Device {
+    /// Host memory.
+    Cpu,
+    /// CUDA device of this index.
+    Cuda(u16),
+}
+
+impl Device {
+    /// Parses Torch's names "cpu" and "cuda:N".
+    pub fn parse(name: &str) -> Result<Self> {
+        if name == "cpu" {
+            return Ok(Self::Cpu);
+        }
+        let index =
+            if name == "cuda" { Some(0) } else { name.strip_prefix("cuda:").and_then(|n| n.parse().ok()) };
+        index
+            .map(Self::Cuda)
+            .ok_or_else(|| Error::argument(format!("device {name:?} is not \"cpu\" or \"cuda:N\"")))
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+/// One reference to a LibTorch tensor; released on drop, from any thread.
+pub struct Tensor(NonNull<c_void>);
+
+// SAFETY: LibTorch's reference counts are atomic, and this crate never mutates a tensor that is shared.
+unsafe impl Send for Tensor {}
+// SAFETY: as above.
+unsafe impl Sync for Tensor {}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        if let Ok(api) = sys::api() {
+            // SAFETY: the handle is owned and released once.
+            unsafe { (api.release)(self.0.as_ptr()) };
+        }
+    }
+}
+
+/// Code of `dtype` in `bridge/api.h`.
+fn code(dtype: Dtype) -> i32 {
+    match dtype {
+        Dtype::F32 => 0,
+        Dtype::Bf16 => 1,
+        Dtype::F16 => 2,
+    }
+}
+
+const CODE_I64: i32 = 3;
+
+/// Shape for LibTorch; sizes here are far below `i64::MAX`.
+fn sizes(shape: &[usize]) -> Vec<i64> {
+    shape.iter().map(|&n| n as i64).collect()
+}
+
+impl Tensor {
+    /// Runs a bridge function that returns a new tensor through its last argument.
+    pub(super) fn make(what: &str, call: impl FnOnce(&sys::Api, *mut RawTensor) -> i32) -> Result<Self> {
+        let api = sys::api()?;
+        let mut out = null_mut();
+        sys::check(what, call(api, &mut out), api)?;
+        NonNull::new(out).map(Self).ok_or_else(|| Error::internal(format!("{what}: no tensor came back")))
+    }
+
+    /// The handle, for calls into the bridge during this borrow.
+    pub(super) fn raw(&self) -> RawTensor {
+        self.0.as_ptr()
+    }
+
+    /// An uninitialised contiguous tensor.
+    pub fn empty(shape: &[usize], dtype: Dtype, device: Device) -> Result<Self> {
+        let shape = sizes(shape);
+        let (cuda, index) = match device {
+            Device::Cpu => (0, 0),
+            Device::Cuda(index) => (1, i32::from(index)),
+        };
+        Self::make("empty", |api, out| {
+            // SAFETY: `shape` outlives the call.
+            unsafe { (api.empty)(shape.len() as i64, shape.as_ptr(), code(dtype), cuda, index, out) }
+        })
+    }
+
+    /// A tensor on the host with a copy of `bytes`, which hold elements of `dtype` in native byte order.
+    pub fn from_bytes(bytes: &[u8], shape: &[usize], dtype: Dtype) -> Result<Self> {
+        if Some(bytes.len()) != element_count(shape).and_then(|n| n.checked_mul(dtype.size())) {
+            let name = dtype.name();
+            return Err(Error::internal(format!(
+                "{} bytes do not make a {name} tensor of shape {shape:?}",
+                bytes.len()
+            )));
+        }
+        let tensor = Self::empty(shape, dtype, Device::Cpu)?;
+        // SAFETY: the fresh tensor is contiguous, unshared and has exactly `bytes.len()` bytes.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), tensor.data()?.cast::<u8>(), bytes.len()) };
+        Ok(tensor)
+    }
+
+    /// A tensor on the host with a copy of `elements`.
+    pub fn from_slice<T: Element>(elements: &[T], shape: &[usize]) -> Result<Self> {
+        if Some(elements.len()) != element_count(shape) {
+            return Err(Error::internal(format!(
+                "{} elements do not fill the shape {shape:?}",
+                elements.len()
+            )));
+        }
+        let sizes = sizes(shape);
+        let tensor = Self::make("empty", |api, out| {
+            // SAFETY: `sizes` outlives the call.
+            unsafe { (api.empty)(sizes.len() as i64, sizes.as_ptr(), T::CODE, 0, 0, out) }
+        })?;
+        // SAFETY: the fresh tensor is contiguous, unshared and holds exactly `elements.len()` elements of T.
+        unsafe {
+            std::ptr::copy_nonoverlapping(elements.as_ptr(), tensor.data()?.cast::<T>(), elements.len())
+        };
+        Ok(tensor)
+    }
+
+    /// Runs `body` with a tensor that borrows `elements` without a copy; it must not outlive the call.
+    pub fn with_borrowed<T: Element, R>(
+        elements: &[T],
+        shape: &[usize],
+        body: impl FnOnce(&Tensor) -> Result<R>,
+    ) -> Result<R> {
+        if Some(elements.len()) != element_count(shape) {
+            return Err(Error::internal(format!(
+                "{} elements do not fill the shape {shape:?}",
+                elements.len()
+            )));
+        }
+        let sizes = sizes(shape);
+        let tensor = Self::make("borrow_host", |api, out| {
+            // SAFETY: `elements` outlives `tensor`, which is dropped before this function returns.
+            unsafe {
+                (api.borrow_host)(elements.as_ptr().cast(), sizes.len() as i64, sizes.as_ptr(), T::CODE, out)
+            }
+        })?;
+        body(&tensor)
+    }
+
+    /// A second reference to the same tensor.
+    pub fn share(&self) -> Result<Self> {
+        // SAFETY: the handle is live during the call.
+        Self::make("share", |api, out| unsafe { (api.share)(self.raw(), out) })
+    }
+
+    fn data(&self) -> Result<*mut c_void> {
+        let api = sys::api()?;
+        let mut data = null_mut();
+        // SAFETY: the handle is live during the call.
+        sys::check("data", unsafe { (api.data)(self.raw(), &mut data) }, api)?;
+        Ok(data)
+    }
+
+    /// Sizes, then strides in elements.
+    fn geometry(&self) -> Result<(Vec<usize>, Vec<usize>)> {
+        let api = sys::api()?;
+        let (mut ndim, mut sizes, mut strides) = (0, std::ptr::null(), std::ptr::null());
+        // SAFETY: the handle is live; the bridge returns `ndim` borrowed entries in each array.
+        let (sizes, strides) = unsafe {
+            sys::check("shape", (api.shape)(self.raw(), &mut ndim, &mut sizes, &mut strides), api)?;
+            let ndim = ndim as usize;
+            match ndim {
+                0 => (&[][..], &[][..]),
+                _ => (std::slice::from_raw_parts(sizes, ndim), std::slice::from_raw_parts(strides, ndim)),
+            }
+        };
+        let unsigned = |values: &[i64]| values.iter().map(|&n| n as usize).collect();
+        Ok((unsigned(sizes), unsigned(strides)))
+    }
+
+    /// Sizes of all axes.
+    pub fn shape(&self) -> Result<Vec<usize>> {
+        Ok(self.geometry()?.0)
+    }
+
+    /// Strides of all axes, in elements.
+    pub fn strides(&self) -> Result<Vec<usize>> {
+        Ok(self.geometry()?.1)
+    }
+
+    /// Element type; an error for index tensors.
+    pub fn dtype(&self) -> Result<Dtype> {
+        let api = sys::api()?;
+        let mut dtype = 0;
+        // SAFETY: the handle is live during the call.
+        sys::check("dtype", unsafe { (api.dtype)(self.raw(), &mut dtype) }, api)?;
+        [Dtype::F32, Dtype::Bf16, Dtype::F16]
+            .into_iter()
+            .find(|&d| code(d) == dtype)
+            .ok_or_else(|| Error::internal("not a floating tensor"))
+    }
+
+    /// The same elements under another shape; the tensor must be contiguous.
+    pub fn reshape(&self, shape: &[usize]) -> Result<Self> {
+        let (old, strides) = self.geometry()?;
+        if element_count(&old) != element_count(shape) || strides != contiguous_strides(&old) {
+            return Err(Error::internal(format!("a tensor of shape {old:?} cannot be viewed as {shape:?}")));
+        }
+        self.view(shape, &contiguous_strides(shape), 0)
+    }
+
+    /// Rows `begin..end` of the first axis, sharing memory.
+    pub fn rows(&self, begin: usize, end: usize) -> Result<Self> {
+        let (mut shape, strides) = self.geometry()?;
+        match (shape.first_mut(), strides.first()) {
+            (Some(rows), Some(&stride)) if begin <= end && end <= *rows => {
+                *rows = end - begin;
+                self.view(&shape, &strides, begin * stride)
+            }
+            _ => Err(Error::internal(format!("rows {begin}..{end} of a tensor of shape {shape:?}"))),
+        }
+    }
+
+    /// A view with explicit strides, `offset` elements from this tensor's first. The caller keeps it within bounds.
+    fn view(&self, shape: &[usize], strides: &[usize], offset: usize) -> Result<Self> {
+        let (shape, strides) = (sizes(shape), sizes(strides));
+        Self::make("view", |api, out| {
+            // SAFETY: both arrays outlive the call; all callers derive the extents from a checked geometry.
+            unsafe {
+                (api.view)(
+                    self.raw(),
+                    shape.len() as i64,
+                    shape.as_ptr(),
+                    strides.as_ptr(),
+                    offset as i64,
+                    out,
+                )
+            }
+        })
+    }
+
+    /// The same elements in an order given by `axes`, made contiguous.
+    pub fn permute(&self, axes: &[usize]) -> Result<Self> {
+        let (shape, strides) = self.geometry()?;
+        let mut seen = vec![false; shape.len()];
+        for &axis in axes {
+            *seen.get_mut(axis).ok_or_else(|| Error::internal("permute: no such axis"))? = true;
+        }
+        if axes.len() != shape.len() || seen.contains(&false) {
+            return Err(Error::internal("permute: every axis once"));
+        }
+        let pick = |values: &[usize]| axes.iter().map(|&axis| values[axis]).collect::<Vec<_>>();
+        self.view(&pick(&shape), &pick(&strides), 0)?.contiguous()
+    }
+
+    /// This tensor laid out row by row; shares memory when it is already.
+    pub fn contiguous(&self) -> Result<Self> {
+        // SAFETY: the handle is live during the call.
+        Self::make("contiguous", |api, out| unsafe { (api.contiguous)(self.raw(), out) })
+    }
+
+    /// This tensor with elements of `dtype`; shares memory when it has them already.
+    pub fn cast(&self, dtype: Dtype) -> Result<Self> {
+        // SAFETY: the handle is live during the call.
+        Self::make("cast", |api, out| unsafe { (api.cast)(self.raw(), code(dtype), out) })
+    }
+
+    /// Copies the elements of `source`, converting and moving between devices as needed.
+    pub fn copy_from(&mut self, source: &Self) -> Result<()> {
+        let api = sys::api()?;
+        // SAFETY: both handles are live during the call.
+        sys::check("copy", unsafe { (api.copy_into)(self.raw(), source.raw()) }, api)
+    }
+
+    /// This tensor on `device`; shares memory when it is there already (`from` says where it is).
+    pub fn to_device(self, from: Device, device: Device) -> Result<Self> {
+        if from == device {
+            return Ok(self);
+        }
+        let mut moved = Self::empty(&self.shape()?, self.dtype()?, device)?;
+        moved.copy_from(&self)?;
+        Ok(moved)
+    }
+}
+
+/// A host element type of the bridge.
+pub trait Element: Copy + sealed::Sealed {
+    #[doc(hidden)]
+    const CODE: i32;
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for half::bf16 {}
+    impl Sealed for half::f16 {}
+    impl Sealed for i64 {}
+}
+
+impl Element for f32 {
+    const CODE: i32 = 0;
+}
+impl Element for half::bf16 {
+    const CODE: i32 = 1;
+}
+impl Element for half::f16 {
+    const CODE: i32 = 2;
+}
+impl Element for i64 {
+    const CODE: i32 = CODE_I64;
+}
+
+fn element_count(shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size))
+}
+
+fn contiguous_strides(shape: &[usize]) -> Vec<usize> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis];
+    }
+    strides
+}
+
+/// Hands `tensors` to the table that `torch.ops.mm_libtorch_encoder.take(id)` empties, and returns the id.
+pub fn publish(tensors: Vec<Tensor>) -> Result<i64> {
+    let api = sys::api()?;
+    let raw: Vec<RawTensor> = tensors.iter().map(Tensor::raw).collect();
+    let mut id = 0;
+    // SAFETY: `raw` holds live handles; on success their references belong to the bridge.
+    sys::check("publish", unsafe { (api.publish)(raw.as_ptr(), raw.len() as i64, &mut id) }, api)?;
+    tensors.into_iter().for_each(std::mem::forget);
+    Ok(id)
+}
+
+/// Frees a published result that nobody took; an unknown id is ignored.
+pub fn discard(id: i64) {
+    if let Ok(api) = sys::api() {
+        // SAFETY: plain call into the table.
+        unsafe { (api.discard)(id) };
+    }
+}
