@@ -99,18 +99,15 @@ impl Tensor {
         })
     }
 
-    /// A tensor on the host with a copy of `bytes`, which hold elements of `dtype` in native byte order.
-    pub fn from_bytes(bytes: &[u8], shape: &[usize], dtype: Dtype) -> Result<Self> {
-        if Some(bytes.len()) != element_count(shape).and_then(|n| n.checked_mul(dtype.size())) {
-            let name = dtype.name();
-            return Err(Error::internal(format!(
-                "{} bytes do not make a {name} tensor of shape {shape:?}",
-                bytes.len()
-            )));
-        }
+    /// A contiguous tensor on the host whose bytes `fill` writes, elements in native byte order.
+    pub fn filled(shape: &[usize], dtype: Dtype, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Self> {
+        let bytes = element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
+        let bytes = bytes.ok_or_else(|| Error::internal(format!("a tensor of shape {shape:?} has too many bytes")))?;
         let tensor = Self::empty(shape, dtype, Device::Cpu)?;
-        // SAFETY: the fresh tensor is contiguous, unshared and has exactly `bytes.len()` bytes.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), tensor.data()?.cast::<u8>(), bytes.len()) };
+        if bytes > 0 {
+            // SAFETY: the fresh tensor is contiguous, unshared and has exactly `bytes` bytes; any bits are valid.
+            fill(unsafe { std::slice::from_raw_parts_mut(tensor.data()?.cast::<u8>(), bytes) })?;
+        }
         Ok(tensor)
     }
 

@@ -1,0 +1,26 @@
+//! What a tower needs to know of the grids it runs: segments, rotary angles, position taps; on its device.
+
+use super::rotary::Angles;
+use crate::Result;
+use crate::family::Grid;
+use crate::torch::ops::{Rotary, RotaryPairs, Segments};
+use crate::torch::{Device, Tensor};
+
+/// Tensors and segments that depend on the grids alone.
+pub struct TowerLayout;
+
+impl TowerLayout {
+    /// One segment for each frame of each grid.
+    pub fn frame_segments(grids: &[Grid]) -> Result<Segments> {
+        Segments::from_lengths(
+            grids.iter().flat_map(|grid| std::iter::repeat_n(grid.frame_patches(), grid.frames as usize)),
+        )
+    }
+
+    /// Rotary tables of `angles` on `device`.
+    pub fn rotary(angles: &Angles, pairs: RotaryPairs, device: Device) -> Result<Rotary> {
+        let shape = [angles.cos.len() / angles.columns.max(1), angles.columns];
+        let table = |values: &[f32]| Tensor::from_slice(values, &shape)?.to_device(Device::Cpu, device);
+        Ok(Rotary { cos: table(&angles.cos)?, sin: table(&angles.sin)?, pairs })
+    }
+}

@@ -1,0 +1,16 @@
+//! The order in which a grid's patches stand in the matrix.
+
+use crate::family::Grid;
+
+/// (row, column) of every patch of one frame, in blocks of `merge` x `merge`: blocks in raster order, raster order
+/// inside a block. `merge` 1 is plain raster order. Both sides of the grid must be multiples of `merge`.
+pub fn block_order(grid: Grid, merge: u32) -> impl Iterator<Item = (u32, u32)> {
+    let (rows, columns) = (grid.height / merge, grid.width / merge);
+    (0..rows).flat_map(move |block_row| {
+        (0..columns).flat_map(move |block_column| {
+            (0..merge).flat_map(move |row| {
+                (0..merge).map(move |column| (block_row * merge + row, block_column * merge + column))
+            })
+        })
+    })
+}

@@ -1,0 +1,49 @@
+//! Axial rotary angles: half of a head's pairs turn with the patch row, half with the column.
+
+use super::patch_grid::block_order;
+use crate::family::Grid;
+
+/// Cosines and sines of every patch, [patches, dim / 2] row by row.
+pub struct Angles {
+    /// Cosines.
+    pub cos: Vec<f32>,
+    /// Sines.
+    pub sin: Vec<f32>,
+    /// dim / 2.
+    pub columns: usize,
+}
+
+/// `theta^(-2j / (dim / 2))` for j in 0..dim / 4, in float32 as Torch computes it.
+pub fn inverse_frequencies(dim: usize, theta: f64) -> Vec<f32> {
+    let half = (dim / 2) as f32;
+    (0..dim / 4).map(|j| 1.0 / theta.powf(f64::from((2 * j) as f32 / half)) as f32).collect()
+}
+
+/// Angles `[row * f_0 .., column * f_0 ..]` of all `grids` in block order, repeated for each frame.
+pub fn axial(grids: &[Grid], merge: u32, dim: usize, theta: f64) -> Angles {
+    let frequencies = inverse_frequencies(dim, theta);
+    let side = grids.iter().flat_map(|grid| [grid.height, grid.width]).max().unwrap_or(0);
+    // One turn of the table for each position; patches only copy from it.
+    let turns: Vec<(Vec<f32>, Vec<f32>)> = (0..side)
+        .map(|position| {
+            let angles = frequencies.iter().map(|f| f64::from(position as f32 * f));
+            angles.map(|angle| (angle.cos() as f32, angle.sin() as f32)).unzip()
+        })
+        .collect();
+    let columns = 2 * frequencies.len();
+    let patches: usize = grids.iter().map(|grid| grid.patches()).sum();
+    let mut cos = Vec::with_capacity(patches * columns);
+    let mut sin = Vec::with_capacity(patches * columns);
+    for grid in grids {
+        for _ in 0..grid.frames {
+            for (row, column) in block_order(*grid, merge) {
+                for position in [row, column] {
+                    let (c, s) = &turns[position as usize];
+                    cos.extend_from_slice(c);
+                    sin.extend_from_slice(s);
+                }
+            }
+        }
+    }
+    Angles { cos, sin, columns }
+}

@@ -1,0 +1,50 @@
+//! All families, by name. Adding one adds a line here.
+
+use std::path::Path;
+
+use super::{Family, Options, detect, glm53, qwen};
+use crate::checkpoint::Checkpoint;
+use crate::{Error, Result};
+
+/// How a family is recognised and opened.
+pub struct Entry {
+    /// The name in the public API.
+    pub name: &'static str,
+    /// `model_type` values of config.json that belong to it.
+    pub model_types: &'static [&'static str],
+    /// `architectures` values of config.json that belong to it.
+    pub architectures: &'static [&'static str],
+    /// Beginnings of model ids, lower case, that belong to it.
+    pub model_ids: &'static [&'static str],
+    /// Reads the configuration.
+    pub open: fn(&Checkpoint, Options) -> Result<Box<dyn Family>>,
+    /// Files of a small checkpoint in the published layout, for `make-checkpoint`.
+    pub demo: fn() -> Demo,
+}
+
+/// A small checkpoint in the published layout: its JSON files and the spelling of its tensors.
+pub struct Demo {
+    /// File name and content.
+    pub files: Vec<(&'static str, &'static str)>,
+    /// What stands before every tensor's name.
+    pub prefix: &'static str,
+}
+
+/// Every family of this build.
+pub static REGISTRY: &[&Entry] = &[&glm53::ENTRY, &qwen::QWEN35];
+
+/// The entry of the family called `name`.
+pub fn find(name: &str) -> Result<&'static Entry> {
+    REGISTRY.iter().copied().find(|entry| entry.name == name).ok_or_else(|| {
+        let known: Vec<_> = REGISTRY.iter().map(|entry| entry.name).collect();
+        Error::checkpoint(format!("family {name:?} is unknown; this build has {}", known.join(", ")))
+    })
+}
+
+/// Opens the checkpoint folder `root` of the model `model` as `family`, or as the family that it shows to be.
+pub fn open(root: &Path, model: &str, family: Option<&str>, options: Options) -> Result<(Checkpoint, Box<dyn Family>)> {
+    let checkpoint = Checkpoint::open(root)?;
+    let entry = detect::detect(checkpoint.config(), model, family)?;
+    let family = (entry.open)(&checkpoint, options)?;
+    Ok((checkpoint, family))
+}
