@@ -46,6 +46,24 @@ impl Checkpoint {
         })
     }
 
+    /// A checkpoint of configuration texts (file name, content) alone, without a folder or weights.
+    ///
+    /// # Errors
+    /// `Checkpoint` if there is no `config.json` or a text is malformed.
+    pub fn from_texts(files: &[(&str, &str)]) -> Result<Self> {
+        let find = |name: &'static str| {
+            let text = files.iter().find(|(file, _)| *file == name).map(|(_, text)| text);
+            text.map(|text| Document::parse(name, text.as_bytes())).transpose()
+        };
+        let config = find(CONFIG)?.ok_or_else(|| Error::checkpoint(format!("there is no {CONFIG}")))?;
+        Ok(Self {
+            root: PathBuf::new(),
+            config,
+            processor: find(PROCESSOR),
+            preprocessor: find(PREPROCESSOR),
+        })
+    }
+
     /// The folder.
     pub fn root(&self) -> &Path {
         &self.root

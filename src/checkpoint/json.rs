@@ -27,10 +27,15 @@ impl Document {
     /// Reads the file `name` of at most `limit` bytes; `None` if there is none.
     pub(super) fn read(root: &Path, name: &'static str, limit: u64) -> Result<Option<Self>> {
         let Some(bytes) = file::read(root, name, limit)? else { return Ok(None) };
+        Self::parse(name, &bytes).map(Some)
+    }
+
+    /// The JSON object in `bytes`, which errors call `name`.
+    pub(super) fn parse(name: &'static str, bytes: &[u8]) -> Result<Self> {
         let complaint = Complaint::default();
-        let value = parse(name, &bytes, Strict { complaint: &complaint, depth: 0 }, &complaint)?;
+        let value = parse(name, bytes, Strict { complaint: &complaint, depth: 0 }, &complaint)?;
         match value {
-            Value::Object(_) => Ok(Some(Self { name, value })),
+            Value::Object(_) => Ok(Self { name, value }),
             other => Err(Error::checkpoint(format!("{name}: must be an object, got {}", shown(&other)))),
         }
     }

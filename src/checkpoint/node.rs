@@ -149,6 +149,11 @@ impl<'a> Node<'a> {
         Error::checkpoint(format!("{} must be {what}, got {}", self.place(), shown(self.value)))
     }
 
+    /// The error `FILE: PATH TEXT` about this value.
+    pub fn fault(self, text: impl Display) -> Error {
+        Error::checkpoint(format!("{} {text}", self.place()))
+    }
+
     /// File and path of this value, as in `config.json: vision_config.depth`.
     pub fn place(self) -> String {
         let mut path = String::new();

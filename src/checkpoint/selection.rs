@@ -85,6 +85,15 @@ impl Selection {
         self.slots.iter().map(|slot| TensorInfo { name: &slot.name, dtype: slot.dtype, shape: &slot.shape })
     }
 
+    /// What the tensor `name` is.
+    ///
+    /// # Errors
+    /// `Internal` if the tower did not ask for `name`.
+    pub fn info(&self, name: &str) -> Result<TensorInfo<'_>> {
+        let slot = self.slot(name)?;
+        Ok(TensorInfo { name: &slot.name, dtype: slot.dtype, shape: &slot.shape })
+    }
+
     /// Bytes of all tensors together as stored.
     pub fn bytes(&self) -> u64 {
         self.slots.iter().fold(0, |sum, slot| sum.saturating_add(slot.len))

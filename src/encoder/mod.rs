@@ -1,1 +1,146 @@
-//! Requests to results: queue, worker, life cycle.
+//! Requests to results: preprocessing on the caller's thread, the tower on a worker, order and failure kept apart.
+
+mod start;
+mod ticket;
+mod worker;
+
+pub use start::{Progress, Settings};
+pub use ticket::{Encoded, Ticket, Times};
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use crossbeam_channel::Sender;
+
+use crate::family::Grid;
+use crate::pixels::{PixelValues, Samples};
+use crate::prepare::Preprocessor;
+use crate::torch::Device;
+use crate::{Dtype, Error, Result};
+use worker::Job;
+
+/// A tower with its weights, ready to encode from any thread of this process.
+pub struct Encoder {
+    preprocessor: Preprocessor,
+    device: Device,
+    dtype: Dtype,
+    lane: Mutex<Option<Lane>>,
+    process: u32,
+}
+
+/// The way to the worker; taken away by `close`.
+struct Lane {
+    jobs: Sender<Job>,
+    worker: JoinHandle<()>,
+}
+
+impl Encoder {
+    /// The preprocessing that requests pass through.
+    pub fn preprocessor(&self) -> &Preprocessor {
+        &self.preprocessor
+    }
+
+    /// Where the tower runs.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// The dtype of the tower and its embeddings.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Decodes and prepares `bytes` on this thread and queues them for the tower.
+    ///
+    /// Blocks while the queue is full. `expected` tokens, if given, are checked before any work.
+    pub fn submit(&self, bytes: &[u8], expected: Option<usize>) -> Result<Ticket> {
+        let jobs = self.jobs()?;
+        let prepared = self.preprocessor.prepare(bytes, self.dtype, expected)?;
+        let times = Times { decode: prepared.decode, resize: prepared.resize, ..Times::default() };
+        self.queue(jobs, prepared.pixels, vec![prepared.plan.grid], prepared.hash, times)
+    }
+
+    /// Queues a patch matrix that the caller prepared: patches of all `grids` in order.
+    pub fn submit_pixels(&self, pixels: PixelValues, grids: Vec<Grid>) -> Result<Ticket> {
+        let jobs = self.jobs()?;
+        let family = self.preprocessor.family();
+        if grids.is_empty() {
+            return Err(Error::argument("grid_thws must have at least one row"));
+        }
+        for grid in &grids {
+            family.tokens(*grid)?;
+        }
+        let rows = grids.iter().try_fold(0usize, |sum, grid| sum.checked_add(grid.patches()));
+        if rows != Some(pixels.rows) || pixels.columns != family.patch_columns() {
+            return Err(Error::argument(format!(
+                "pixel_values is [{}, {}], but the grids need [{}, {}]",
+                pixels.rows,
+                pixels.columns,
+                rows.map_or("too many".into(), |rows| rows.to_string()),
+                family.patch_columns()
+            )));
+        }
+        self.queue(jobs, pixels, grids, String::new(), Times::default())
+    }
+
+    fn queue(
+        &self,
+        jobs: Sender<Job>,
+        pixels: PixelValues,
+        grids: Vec<Grid>,
+        hash: String,
+        times: Times,
+    ) -> Result<Ticket> {
+        let matches = matches!(
+            (&pixels.samples, self.dtype),
+            (Samples::F32(_), Dtype::F32) | (Samples::Bf16(_), Dtype::Bf16) | (Samples::F16(_), Dtype::F16)
+        );
+        if !matches {
+            return Err(Error::argument(format!("pixel_values must be {}", self.dtype.name())));
+        }
+        let (reply, answer) = crossbeam_channel::bounded(1);
+        let abandoned = Arc::new(AtomicBool::new(false));
+        let job =
+            Job { pixels, grids, hash, times, queued: Instant::now(), abandoned: abandoned.clone(), reply };
+        jobs.send(job)
+            .map_err(|_| Error::internal("the encoder's worker has ended; create a new encoder"))?;
+        Ok(Ticket::new(answer, abandoned))
+    }
+
+    fn jobs(&self) -> Result<Sender<Job>> {
+        self.check_process()?;
+        let lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
+        lane.as_ref().map(|lane| lane.jobs.clone()).ok_or_else(|| Error::closed("this encoder is closed"))
+    }
+
+    fn check_process(&self) -> Result<()> {
+        if std::process::id() == self.process {
+            return Ok(());
+        }
+        Err(Error::closed(
+            "this encoder belongs to the parent process: its threads do not exist after a fork; create one in each process",
+        ))
+    }
+
+    /// Lets accepted requests finish, then ends the worker and frees the weights. A second call is a no-op.
+    pub fn close(&self) -> Result<()> {
+        self.check_process()?;
+        let lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(Lane { jobs, worker }) = lane {
+            drop(jobs);
+            worker.join().map_err(|_| Error::internal("the encoder's worker ended by a panic"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Encoder {
+    fn drop(&mut self) {
+        if self.close().is_err() {
+            // A forked child: the worker's handle means nothing here and must not be touched.
+            std::mem::forget(self.lane.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
+    }
+}

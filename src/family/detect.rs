@@ -30,13 +30,19 @@ pub fn detect(config: Node<'_>, model: &str, family: Option<&str>) -> Result<&'s
     if let (Some(a), Some(b)) = (by_type, by_architecture)
         && a.name != b.name
     {
-        return Err(Error::checkpoint(format!("{seen}, which are of different families: {} and {}", a.name, b.name)));
+        return Err(Error::checkpoint(format!(
+            "{seen}, which are of different families: {} and {}",
+            a.name, b.name
+        )));
     }
     let shown = by_type.or(by_architecture);
     if let (None, Some(named)) = (shown, named) {
         let stranger = model_type.is_some() || architecture.is_some();
         return if stranger {
-            Err(Error::checkpoint(format!("{seen}, which is not of the family {:?} that was asked for", named.name)))
+            Err(Error::checkpoint(format!(
+                "{seen}, which is not of the family {:?} that was asked for",
+                named.name
+            )))
         } else {
             Ok(named)
         };

@@ -15,7 +15,12 @@ pub struct Loader<'a> {
 
 impl<'a> Loader<'a> {
     /// A loader that converts to `dtype` on `device` and tells `progress` of the bytes read.
-    pub fn new(selection: &'a Selection, dtype: Dtype, device: Device, progress: &'a (dyn Fn(u64) + Sync)) -> Self {
+    pub fn new(
+        selection: &'a Selection,
+        dtype: Dtype,
+        device: Device,
+        progress: &'a (dyn Fn(u64) + Sync),
+    ) -> Self {
         Self { selection, dtype, device, progress }
     }
 

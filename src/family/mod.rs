@@ -2,6 +2,7 @@
 //!
 //! A family answers questions and never runs a request: the encoder owns order, limits and failure.
 
+mod demo;
 mod detect;
 pub mod glm53;
 #[cfg(feature = "torch")]
@@ -10,6 +11,7 @@ pub mod parts;
 pub mod qwen;
 mod registry;
 
+pub use demo::make_checkpoint;
 #[cfg(feature = "torch")]
 pub use load::Loader;
 pub use registry::{Entry, REGISTRY, find, open};

@@ -42,7 +42,12 @@ pub fn find(name: &str) -> Result<&'static Entry> {
 }
 
 /// Opens the checkpoint folder `root` of the model `model` as `family`, or as the family that it shows to be.
-pub fn open(root: &Path, model: &str, family: Option<&str>, options: Options) -> Result<(Checkpoint, Box<dyn Family>)> {
+pub fn open(
+    root: &Path,
+    model: &str,
+    family: Option<&str>,
+    options: Options,
+) -> Result<(Checkpoint, Box<dyn Family>)> {
     let checkpoint = Checkpoint::open(root)?;
     let entry = detect::detect(checkpoint.config(), model, family)?;
     let family = (entry.open)(&checkpoint, options)?;

@@ -4,7 +4,7 @@ mod limits;
 mod policy;
 
 pub use limits::Limits;
-pub use policy::DecodePolicy;
+pub use policy::{Alpha, DecodePolicy};
 
 use crate::Result;
 

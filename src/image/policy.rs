@@ -19,3 +19,10 @@ pub enum Alpha {
     /// Kept: the image has four channels when the source has transparency.
     Keep,
 }
+
+impl DecodePolicy {
+    /// A stable text of all choices, for keys.
+    pub fn identity(&self) -> String {
+        format!("{self:?}")
+    }
+}

@@ -1,5 +1,7 @@
 //! Resize, normalise and lay out patches: 8-bit pixels to the tower's input in one pass.
 
+mod normalize;
+
 use crate::image::Image;
 use crate::{Dtype, Result};
 

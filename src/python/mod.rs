@@ -1,8 +1,11 @@
 //! The extension module `mm_libtorch_encoder._native`.
 
+mod encoder;
 mod errors;
 mod image;
 mod pixels;
+mod processor;
+mod torch;
 
 use pyo3::prelude::*;
 
@@ -12,5 +15,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
     image::register(module)?;
-    pixels::register(module)
+    pixels::register(module)?;
+    processor::register(module)?;
+    torch::register(module)?;
+    encoder::register(module)
 }

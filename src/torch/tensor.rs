@@ -102,7 +102,8 @@ impl Tensor {
     /// A contiguous tensor on the host whose bytes `fill` writes, elements in native byte order.
     pub fn filled(shape: &[usize], dtype: Dtype, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Self> {
         let bytes = element_count(shape).and_then(|n| n.checked_mul(dtype.size()));
-        let bytes = bytes.ok_or_else(|| Error::internal(format!("a tensor of shape {shape:?} has too many bytes")))?;
+        let bytes = bytes
+            .ok_or_else(|| Error::internal(format!("a tensor of shape {shape:?} has too many bytes")))?;
         let tensor = Self::empty(shape, dtype, Device::Cpu)?;
         if bytes > 0 {
             // SAFETY: the fresh tensor is contiguous, unshared and has exactly `bytes` bytes; any bits are valid.

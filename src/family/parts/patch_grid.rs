@@ -1,6 +1,7 @@
 //! The order in which a grid's patches stand in the matrix.
 
 use crate::family::Grid;
+use crate::{Error, Result};
 
 /// (row, column) of every patch of one frame, in blocks of `merge` x `merge`: blocks in raster order, raster order
 /// inside a block. `merge` 1 is plain raster order. Both sides of the grid must be multiples of `merge`.
@@ -13,4 +14,16 @@ pub fn block_order(grid: Grid, merge: u32) -> impl Iterator<Item = (u32, u32)> {
             })
         })
     })
+}
+
+/// Rows of embeddings of a grid whose `merge` x `merge` blocks become one token each.
+pub fn merged_tokens(grid: Grid, merge: u32) -> Result<usize> {
+    let whole = |side: u32| side > 0 && side.is_multiple_of(merge);
+    if grid.frames == 0 || !whole(grid.height) || !whole(grid.width) {
+        return Err(Error::argument(format!(
+            "a grid of {}x{}x{} patches: frames must be at least 1, and rows and columns multiples of {merge}",
+            grid.frames, grid.height, grid.width
+        )));
+    }
+    Ok(grid.patches() / (merge * merge) as usize)
 }

@@ -1,6 +1,8 @@
 //! Axial rotary angles: half of a head's pairs turn with the patch row, half with the column.
 
 use super::patch_grid::block_order;
+use crate::Result;
+use crate::checkpoint::Node;
 use crate::family::Grid;
 
 /// Cosines and sines of every patch, [patches, dim / 2] row by row.
@@ -46,4 +48,18 @@ pub fn axial(grids: &[Grid], merge: u32, dim: usize, theta: f64) -> Angles {
         }
     }
     Angles { cos, sin, columns }
+}
+
+/// Rotary base of a `vision_config`: `rope_parameters.rope_theta`, `rope_theta`, or 10000. Axial rotation only.
+pub fn theta(node: Node<'_>) -> Result<f64> {
+    const DEFAULT: f64 = 10_000.0;
+    let range = 1.0..=1e9;
+    let Some(parameters) = node.get("rope_parameters") else {
+        return node.f64_or("rope_theta", DEFAULT, range);
+    };
+    let kind = parameters.str_or("rope_type", "axial")?;
+    if kind != "axial" && kind != "default" {
+        return Err(parameters.fault(format!("has rope_type {kind:?}: only axial is supported")));
+    }
+    parameters.f64_or("rope_theta", DEFAULT, range)
 }

@@ -1,0 +1,211 @@
+"""The encoder: image bytes in, owning Torch tensors out."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from . import runtime
+
+runtime.check()
+
+import torch  # noqa: E402  (the host's Torch must fit before the bridge is opened)
+
+from . import _native  # noqa: E402
+from .result import ImageMetadata, ImageResult  # noqa: E402
+
+_native.open_bridge(Path(__file__).with_name("libmm_torch.so"))
+
+_take: Callable[[int], list[Any]] = torch.ops.mm_libtorch_encoder.take.default
+_open_encoders: weakref.WeakSet[Encoder] = weakref.WeakSet()
+
+
+class Encoder:
+    """A checkpoint's tower, loaded once and used from any thread of this process.
+
+    checkpoint: folder with config.json, processor files and safetensors weights.
+    model: the model's name, such as "zai-org/GLM-5.3-Flash"; results carry it.
+    device: "cpu" or "cuda:N".
+    family: the model family; None: as config.json shows.
+    dtype: "float32", "bfloat16" or "float16"; None: the checkpoint's own.
+    backend: preprocessing arithmetic, "torchvision", "pillow" (Pillow 13's pass order), "pillow-12.2" or
+        "pillow-12.1"; None: what the family's reference uses.
+    progress: called with (bytes read, bytes in all) while the weights load.
+
+    Raises CheckpointError if the checkpoint does not fit, RuntimeMismatch if the host does not.
+    """
+
+    def __init__(
+        self,
+        checkpoint: str | os.PathLike[str],
+        model: str,
+        device: str = "cuda:0",
+        family: str | None = None,
+        *,
+        dtype: str | torch.dtype | None = None,
+        backend: str | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> None:
+        self._model = model
+        self._native = _native.Encoder(
+            Path(os.fspath(checkpoint)),
+            model,
+            str(device),
+            family,
+            dtype=None if dtype is None else str(dtype),
+            backend=backend,
+            progress=progress,
+        )
+        _open_encoders.add(self)
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self._model
+
+    @property
+    def family(self) -> str:
+        """The model family."""
+        return self._native.family
+
+    @property
+    def device(self) -> str:
+        """Where the tower runs and the embeddings live."""
+        return self._native.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Element type of the tower and its embeddings."""
+        return getattr(torch, self._native.dtype)
+
+    def generate(
+        self,
+        images: bytes | Iterable[bytes],
+        *,
+        expected_tokens: Iterable[int] | None = None,
+        return_errors: bool = False,
+    ) -> list[ImageResult]:
+        """Encode images, given as their encoded bytes, into results in the same order.
+
+        expected_tokens: one positive count an image; an image whose plan differs fails before any pixel is touched.
+        return_errors: put an image's exception in its place of the list instead of raising the first one. All
+            images are encoded either way: a bad one fails alone.
+
+        Raises MediaError for a damaged or refused image, EncoderClosed after close().
+        """
+        sources = [_as_bytes(image) for image in ([images] if _is_bytes(images) else images)]
+        counts = None if expected_tokens is None else _checked_counts(expected_tokens, len(sources))
+        outcomes: list[Any] = self._native.generate(sources, counts)
+        results: list[Any] = []
+        for index, outcome in enumerate(outcomes):
+            if not isinstance(outcome, BaseException):
+                results.append(self._result(outcome))
+            elif return_errors:
+                results.append(outcome)
+            else:
+                if len(sources) > 1:
+                    outcome.add_note(f"This is image {index} of {len(sources)}, counted from 0.")
+                raise outcome
+        return results
+
+    def encode_image(self, data: bytes) -> dict[str, torch.Tensor]:
+        """The tower's outputs for one image, by name.
+
+        "embeddings": [tokens, columns]; "grid_thws": int64 [1, 3]; "embedding_offsets": int64 [2]; and what else the
+        family's tower gives.
+        """
+        outcome = self._native.generate([_as_bytes(data)], None)[0]
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return self._outputs(outcome)
+
+    def encode_pixels(
+        self, pixel_values: torch.Tensor, grid_thws: Sequence[tuple[int, int, int]]
+    ) -> dict[str, torch.Tensor]:
+        """The tower's outputs for a patch matrix prepared elsewhere.
+
+        pixel_values: [patches, columns] on the CPU, cast to the tower's dtype if need be.
+        grid_thws: (frames, rows, columns) of each item, in patches.
+        """
+        matrix = pixel_values.detach().to("cpu", self.dtype).contiguous()
+        if matrix.dtype != torch.float32:
+            matrix = matrix.view(torch.uint16)
+        outcome = self._native.encode_pixels(matrix.numpy(), [tuple(map(int, row)) for row in grid_thws])
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return self._outputs(outcome)
+
+    def _outputs(self, encoding: _native.Encoding) -> dict[str, torch.Tensor]:
+        outputs = dict(zip(encoding.names, _take(encoding.id), strict=True))
+        outputs["grid_thws"] = torch.tensor(encoding.grid_thws, dtype=torch.int64)
+        outputs["embedding_offsets"] = torch.tensor(encoding.embedding_offsets, dtype=torch.int64)
+        return outputs
+
+    def _result(self, encoding: _native.Encoding) -> ImageResult:
+        tensor = _take(encoding.id)[0]
+        metadata = ImageMetadata(
+            model=self._model,
+            mm_hash=encoding.mm_hash,
+            length=tensor.shape[0],
+            shape=tuple(tensor.shape),
+            dtype=str(tensor.dtype),
+            device=str(tensor.device),
+            strides=tensor.stride(),
+            embedding_offsets=tuple(encoding.embedding_offsets),
+            grid_thws=tuple(encoding.grid_thws),
+        )
+        return ImageResult(tensor, metadata)
+
+    def close(self) -> None:
+        """Let accepted images finish, then free the weights. Tensors already returned stay. A second call is a no-op."""
+        self._native.close()
+        _open_encoders.discard(self)
+
+    def __enter__(self) -> Encoder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _is_bytes(images: object) -> bool:
+    return isinstance(images, (bytes, bytearray, memoryview))
+
+
+def _as_bytes(image: object) -> bytes:
+    if isinstance(image, bytes):
+        return image
+    if isinstance(image, (bytearray, memoryview)):
+        return bytes(image)
+    raise TypeError(f"an image must be given as bytes, not {type(image).__name__}")
+
+
+def _checked_counts(counts: Iterable[int], items: int) -> list[int]:
+    checked = list(counts)
+    if len(checked) != items:
+        raise ValueError(f"expected_tokens has {len(checked)} counts for {items} images: give one count an image")
+    for count in checked:
+        if type(count) is not int or count <= 0:
+            raise ValueError(f"expected_tokens must hold positive integers, not {count!r}")
+    return checked
+
+
+@atexit.register
+def _close_all() -> None:
+    """At interpreter exit, before LibTorch is torn down, no worker may be inside it."""
+    for encoder in list(_open_encoders):
+        try:
+            encoder.close()
+        except RuntimeError:
+            # A forked child: the parent's encoder is not its to close.
+            continue

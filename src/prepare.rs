@@ -1,0 +1,122 @@
+//! One media item from its bytes to a tower's input: decode, plan, pixels.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::checkpoint::Checkpoint;
+use crate::family::{self, Family, Options, Plan};
+use crate::image::{self, DecodePolicy, Limits};
+use crate::pixels::PixelValues;
+use crate::{Dtype, Error, Result};
+
+/// A family's preprocessing with the choices of one caller. Needs no Torch.
+#[derive(Clone)]
+pub struct Preprocessor {
+    family: Arc<dyn Family>,
+    model: String,
+    policy: DecodePolicy,
+    limits: Limits,
+}
+
+/// An item ready for the tower.
+pub struct Prepared {
+    /// The patch matrix.
+    pub pixels: PixelValues,
+    /// Grid and tokens.
+    pub plan: Plan,
+    /// Identity of source bytes, model and choices, 64 hexadecimal digits.
+    pub hash: String,
+    /// Time to decode.
+    pub decode: Duration,
+    /// Time to resize, normalise and lay out.
+    pub resize: Duration,
+}
+
+impl Preprocessor {
+    /// Opens the checkpoint folder `root` for the model `model`; also gives the checkpoint, for its weights.
+    pub fn open(
+        root: &Path,
+        model: &str,
+        family: Option<&str>,
+        options: Options,
+    ) -> Result<(Self, Checkpoint)> {
+        let (checkpoint, family) = family::open(root, model, family, options)?;
+        let policy = family.decode_policy();
+        Ok((
+            Self { family: family.into(), model: model.into(), policy, limits: Limits::default() },
+            checkpoint,
+        ))
+    }
+
+    /// The same with another decode policy.
+    pub fn with_policy(self, policy: DecodePolicy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// The same with other limits.
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// The family.
+    pub fn family(&self) -> &dyn Family {
+        &*self.family
+    }
+
+    /// The model name that results carry.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// The bounds on one item.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// What the decoder does where engines disagree.
+    pub fn policy(&self) -> &DecodePolicy {
+        &self.policy
+    }
+
+    /// Grid and tokens of encoded `bytes`, from the header alone.
+    pub fn plan(&self, bytes: &[u8]) -> Result<Plan> {
+        let header = image::header(bytes, &self.policy, &self.limits)?;
+        self.family.plan(header.width, header.height)
+    }
+
+    /// Decodes and prepares `bytes`; `expected` tokens, if given, are checked before any pixel is touched.
+    pub fn prepare(&self, bytes: &[u8], dtype: Dtype, expected: Option<usize>) -> Result<Prepared> {
+        let plan = self.plan(bytes)?;
+        if let Some(expected) = expected
+            && expected != plan.tokens
+        {
+            return Err(Error::media(format!(
+                "{expected} tokens were expected, but this image gives {} (grid {}x{})",
+                plan.tokens, plan.grid.height, plan.grid.width
+            )));
+        }
+        let start = Instant::now();
+        let image = image::decode(bytes, &self.policy, &self.limits)?;
+        let decoded = Instant::now();
+        let pixels = self.family.preprocess(&image, dtype)?;
+        Ok(Prepared {
+            pixels,
+            plan,
+            hash: self.hash(bytes),
+            decode: decoded - start,
+            resize: decoded.elapsed(),
+        })
+    }
+
+    /// BLAKE3 of the source bytes, bound to everything that changes what comes of them.
+    fn hash(&self, bytes: &[u8]) -> String {
+        let mut hasher = blake3::Hasher::new_derive_key("mm-libtorch-encoder media 1");
+        for part in [&self.model, self.family.name(), "image", &self.policy.identity()] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        hasher.update(bytes);
+        hasher.finalize().to_hex().to_string()
+    }
+}

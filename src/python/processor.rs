@@ -1,0 +1,108 @@
+//! A family's preprocessing on its own: bytes to pixel values, sizes to grids. Needs no Torch.
+
+use std::path::PathBuf;
+
+use half::vec::HalfFloatVecExt;
+use numpy::{PyArray1, PyArray2, PyArrayMethods};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::family::{self, Backend, Options, Plan};
+use crate::pixels::{PixelValues, Samples};
+use crate::prepare::Preprocessor;
+use crate::{Dtype, Error};
+
+/// (frames, rows, columns) of a patch grid.
+type GridThw = (u32, u32, u32);
+
+/// The preprocessing of one checkpoint's family.
+#[pyclass(frozen, module = "mm_libtorch_encoder")]
+struct Processor {
+    preprocessor: Preprocessor,
+}
+
+pub fn options(backend: Option<&str>) -> crate::Result<Options> {
+    Ok(Options { backend: backend.map(Backend::parse).transpose()? })
+}
+
+fn grid_and_tokens(plan: &Plan) -> (GridThw, usize) {
+    ((plan.grid.frames, plan.grid.height, plan.grid.width), plan.tokens)
+}
+
+#[pymethods]
+impl Processor {
+    #[new]
+    #[pyo3(signature = (checkpoint, model="", family=None, *, backend=None))]
+    fn new(checkpoint: PathBuf, model: &str, family: Option<&str>, backend: Option<&str>) -> PyResult<Self> {
+        let (preprocessor, _) = Preprocessor::open(&checkpoint, model, family, options(backend)?)?;
+        Ok(Self { preprocessor })
+    }
+
+    /// Name of the family.
+    #[getter]
+    fn family(&self) -> &'static str {
+        self.preprocessor.family().name()
+    }
+
+    /// ((frames, rows, columns) in patches, tokens) of an image of `width` x `height` pixels.
+    fn plan(&self, width: u32, height: u32) -> PyResult<(GridThw, usize)> {
+        if width == 0 || height == 0 {
+            return Err(Error::argument(format!("an image of {width}x{height} pixels is empty")).into());
+        }
+        Ok(grid_and_tokens(&self.preprocessor.family().plan(width, height)?))
+    }
+
+    /// The same for encoded bytes, read from their header alone.
+    fn plan_bytes(&self, data: &Bound<'_, PyBytes>) -> PyResult<(GridThw, usize)> {
+        Ok(grid_and_tokens(&self.preprocessor.plan(data.as_bytes())?))
+    }
+
+    /// (pixel values [patches, columns], (frames, rows, columns)) of encoded bytes.
+    ///
+    /// float32 comes as float32; bfloat16 and float16 as uint16 with the element's bits.
+    #[pyo3(signature = (data, dtype="float32"))]
+    fn pixel_values<'py>(
+        &self,
+        py: Python<'py>,
+        data: &Bound<'py, PyBytes>,
+        dtype: &str,
+    ) -> PyResult<(Bound<'py, PyAny>, GridThw)> {
+        let (bytes, dtype) = (data.as_bytes(), Dtype::parse(dtype)?);
+        let prepared = py.detach(|| self.preprocessor.prepare(bytes, dtype, None))?;
+        Ok((to_numpy(py, prepared.pixels)?, grid_and_tokens(&prepared.plan).0))
+    }
+}
+
+/// Hands the matrix over without a copy.
+fn to_numpy(py: Python<'_>, pixels: PixelValues) -> PyResult<Bound<'_, PyAny>> {
+    let shape = [pixels.rows, pixels.columns];
+    Ok(match pixels.samples {
+        Samples::F32(samples) => PyArray1::from_vec(py, samples).reshape(shape)?.into_any(),
+        Samples::Bf16(samples) => bits(py, samples.reinterpret_into(), shape)?.into_any(),
+        Samples::F16(samples) => bits(py, samples.reinterpret_into(), shape)?.into_any(),
+    })
+}
+
+fn bits(py: Python<'_>, bits: Vec<u16>, shape: [usize; 2]) -> PyResult<Bound<'_, PyArray2<u16>>> {
+    PyArray1::from_vec(py, bits).reshape(shape)
+}
+
+/// Names of the families of this build.
+#[pyfunction]
+fn families() -> Vec<&'static str> {
+    family::REGISTRY.iter().map(|entry| entry.name).collect()
+}
+
+/// Writes a small checkpoint with seeded random weights in the published layout of `family` into a new folder.
+#[pyfunction]
+#[pyo3(signature = (family, directory, seed=0))]
+fn make_checkpoint(py: Python<'_>, family: &str, directory: PathBuf, seed: u64) -> PyResult<()> {
+    Ok(py.detach(|| family::make_checkpoint(family, &directory, seed))?)
+}
+
+/// Adds the items of this file.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Processor>()?;
+    module.add_function(wrap_pyfunction!(families, module)?)?;
+    module.add_function(wrap_pyfunction!(make_checkpoint, module)?)
+}
