@@ -83,8 +83,8 @@ impl<'a> Loader<'a> {
         Ok(LayerNorm { weight, bias: self.tensor(&format!("{name}.bias"))?, eps })
     }
 
-    /// An RMS norm of `{name}.weight` that rounds before the weight multiplies, as transformers does.
+    /// An RMS norm of `{name}.weight`.
     pub fn rms_norm(&self, name: &str, eps: f64) -> Result<RmsNorm> {
-        Ok(RmsNorm { weight: Some(self.tensor(&format!("{name}.weight"))?), eps, round_first: true })
+        Ok(RmsNorm { weight: Some(self.tensor(&format!("{name}.weight"))?), eps })
     }
 }

@@ -153,14 +153,14 @@ impl LayerNorm {
     }
 }
 
-/// RMS norm over the last axis, statistics in float32.
+/// RMS norm over the last axis, in float32 and rounded once.
+///
+/// transformers rounds twice, before and behind the weight, in some families; one rounding is nearer to float32.
 pub struct RmsNorm {
     /// Scale, [columns]; none for a weightless norm.
     pub weight: Option<Tensor>,
     /// Added to the mean square.
     pub eps: f64,
-    /// Round the normalised value to the dtype before the weight multiplies it, as transformers does.
-    pub round_first: bool,
 }
 
 impl RmsNorm {

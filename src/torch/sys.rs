@@ -53,7 +53,7 @@ pub struct Api {
     pub activation: unsafe extern "C" fn(RawTensor, i32, *mut RawTensor) -> Status,
     pub add: unsafe extern "C" fn(RawTensor, RawTensor, *mut RawTensor) -> Status,
     pub layer_norm: unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, f64, *mut RawTensor) -> Status,
-    pub rms_norm: unsafe extern "C" fn(RawTensor, RawTensor, f64, i32, *mut RawTensor) -> Status,
+    pub rms_norm: unsafe extern "C" fn(RawTensor, RawTensor, f64, *mut RawTensor) -> Status,
     pub gated: unsafe extern "C" fn(RawTensor, i32, f64, *mut RawTensor) -> Status,
     pub rotary:
         unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, RawTensor, RawTensor, f64, i32) -> Status,

@@ -81,9 +81,10 @@ struct MmApi {
   int32_t (*activation)(MmTensor x, int32_t kind, MmTensor* out);
   int32_t (*add)(MmTensor a, MmTensor b, MmTensor* out);
   int32_t (*layer_norm)(MmTensor x, MmTensor weight, MmTensor bias, double eps, MmTensor* out);
-  // weight may be null. `round_first`: normalised values are rounded to the dtype before the weight multiplies.
-  int32_t (*rms_norm)(MmTensor x, MmTensor weight, double eps, int32_t round_first, MmTensor* out);
-  // act(min(gate, limit)) * clamp(up, -limit, limit) for x = [rows, gate | up]; limit = infinity: no clamp.
+  // In float32, rounded once behind the weight, which may be null.
+  int32_t (*rms_norm)(MmTensor x, MmTensor weight, double eps, MmTensor* out);
+  // act(min(gate, limit)) * clamp(up, -limit, limit) for x = [rows, gate | up], in float32 and rounded once;
+  // limit = infinity: no clamp.
   int32_t (*gated)(MmTensor x, int32_t activation, double limit, MmTensor* out);
   // In place on q and k of packed qkv [rows, 3, heads, dim]: optional RMS norm over dim, then rotation by
   // float32 cos and sin [rows, dim / 2].

@@ -59,7 +59,7 @@ void rotate_plain(AtenTensorHandle qkv, const Packed& p, int64_t which, AtenTens
   const int64_t half = p.dim / 2, row = 3 * p.width();
   const Handle x = view(qkv, {p.rows, p.heads, p.dim}, {row, p.dim, 1}, which * p.width());
   Handle source = call(op::contiguous, Arg{x.get()}, torch::headeronly::MemoryFormat::Contiguous);
-  if (norm) source = rms_norm(source.get(), norm, eps, true);
+  if (norm) source = rms_norm(source.get(), norm, eps);
   const Handle wide = cast(source.get(), MM_F32);
   const int64_t step = neighbours ? 2 : 1, other = neighbours ? 1 : half;
   const std::vector<int64_t> sizes{p.rows, p.heads, half}, strides{p.width(), p.dim, step};

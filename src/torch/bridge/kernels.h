@@ -20,7 +20,6 @@ struct RmsNorm {
   void* y;
   int64_t columns;
   float eps;
-  bool round_first;
 };
 
 struct Gated {

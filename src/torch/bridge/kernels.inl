@@ -83,12 +83,10 @@ float mean_square(const T* x, int64_t columns) {
 }
 
 template <class T>
-void rms_norm_row(const T* x, const T* weight, T* y, int64_t columns, float eps, bool round_first) {
+void rms_norm_row(const T* x, const T* weight, T* y, int64_t columns, float eps) {
   const float scale = 1.0f / __builtin_sqrtf(mean_square(x, columns) + eps);
   if (!weight) {
     for (int64_t i = 0; i < columns; ++i) y[i] = store<T>(load(x[i]) * scale);
-  } else if (round_first) {
-    for (int64_t i = 0; i < columns; ++i) y[i] = store<T>(rounded<T>(load(x[i]) * scale) * load(weight[i]));
   } else {
     for (int64_t i = 0; i < columns; ++i) y[i] = store<T>(load(x[i]) * scale * load(weight[i]));
   }
@@ -99,8 +97,7 @@ void rms_norm(const RmsNorm& job, Rows rows) {
   const T* x = static_cast<const T*>(job.x);
   T* y = static_cast<T*>(job.y);
   for (int64_t r = rows.begin; r < rows.end; ++r) {
-    rms_norm_row(x + r * job.columns, static_cast<const T*>(job.weight), y + r * job.columns, job.columns, job.eps,
-                 job.round_first);
+    rms_norm_row(x + r * job.columns, static_cast<const T*>(job.weight), y + r * job.columns, job.columns, job.eps);
   }
 }
 
@@ -123,7 +120,7 @@ void gated(const Gated& job, Rows rows) {
       g = g > limit ? limit : g;
       u = u > limit ? limit : (u < -limit ? -limit : u);
       const float act = job.gelu_tanh ? gelu_tanh(g) : g * sigmoid(g);
-      y[i] = store<T>(rounded<T>(act) * u);
+      y[i] = store<T>(act * u);
     }
   }
 }
@@ -139,7 +136,7 @@ void rotary(const Rotary& job, Rows rows) {
       const T* norm = static_cast<const T*>(part == 0 ? job.q_norm : job.k_norm);
       for (int64_t h = 0; h < job.heads; ++h) {
         T* x = row + part * width + h * d;
-        if (norm) rms_norm_row(x, norm, x, d, job.eps, true);
+        if (norm) rms_norm_row(x, norm, x, d, job.eps);
         if (job.neighbours) {
           for (int64_t j = 0; j < half; ++j) {
             const float a = load(x[2 * j]), b = load(x[2 * j + 1]);

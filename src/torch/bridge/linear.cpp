@@ -147,15 +147,16 @@ int32_t op_gated(MmTensor x, int32_t activation, double limit, MmTensor* out) {
       *out = y.give();
       return;
     }
-    Handle gate = view(raw(x), {sizes[0], n}, {2 * n, 1}, 0);
-    Handle up = view(raw(x), {sizes[0], n}, {2 * n, 1}, n);
+    Handle gate = cast(view(raw(x), {sizes[0], n}, {2 * n, 1}, 0).get(), MM_F32);
+    Handle up = cast(view(raw(x), {sizes[0], n}, {2 * n, 1}, n).get(), MM_F32);
     if (limit < std::numeric_limits<double>::infinity()) {
       const Handle high = scalar(limit), low = scalar(-limit);
       gate = call(op::clamp, Arg{gate.get()}, OptionalArg{nullptr}, OptionalArg{high.get()});
       up = call(op::clamp, Arg{up.get()}, OptionalArg{low.get()}, OptionalArg{high.get()});
     }
     const Handle act = activate(gate.get(), activation);
-    *out = mul(act.get(), up.get()).give();
+    const Handle product = mul(act.get(), up.get());
+    *out = cast(product.get(), dtype_of(raw(x))).give();
   });
 }
 

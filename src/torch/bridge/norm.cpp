@@ -10,14 +10,14 @@ constexpr int64_t ROW_GRAIN_ELEMENTS = 1 << 14;
 
 }  // namespace
 
-Handle rms_norm(AtenTensorHandle x, AtenTensorHandle weight, double eps, bool round_first) {
+Handle rms_norm(AtenTensorHandle x, AtenTensorHandle weight, double eps) {
   const auto sizes = sizes_of(x);
   const int64_t columns = sizes.back();
   if (fused_cpu(x)) {
     require_contiguous(x, "rms_norm");
     Handle y = empty_like_shape(x, sizes);
     const RmsNorm job{data_of(x),       weight ? data_of(weight) : nullptr, data_of(y.get()), columns,
-                      static_cast<float>(eps), round_first};
+                      static_cast<float>(eps)};
     auto* run = kernels().rms_norm[dtype_of(x)];
     parallel(rows_of(sizes), 1 + ROW_GRAIN_ELEMENTS / columns,
              [&](int64_t begin, int64_t end) { run(job, Rows{begin, end}); });
@@ -25,13 +25,11 @@ Handle rms_norm(AtenTensorHandle x, AtenTensorHandle weight, double eps, bool ro
   }
   const std::vector<int64_t> shape{columns};
   const std::optional<double> epsilon{eps};
-  if (weight && !round_first) return call(op::rms_norm, Arg{x}, shape, OptionalArg{weight}, epsilon);
-  Handle y = call(op::rms_norm, Arg{x}, shape, OptionalArg{nullptr}, epsilon);
-  return weight ? mul(y.get(), weight) : std::move(y);
+  return call(op::rms_norm, Arg{x}, shape, OptionalArg{weight}, epsilon);
 }
 
-int32_t op_rms_norm(MmTensor x, MmTensor weight, double eps, int32_t round_first, MmTensor* out) {
-  return guarded([&] { *out = rms_norm(raw(x), raw(weight), eps, round_first != 0).give(); });
+int32_t op_rms_norm(MmTensor x, MmTensor weight, double eps, MmTensor* out) {
+  return guarded([&] { *out = rms_norm(raw(x), raw(weight), eps).give(); });
 }
 
 int32_t op_layer_norm(MmTensor x, MmTensor weight, MmTensor bias, double eps, MmTensor* out) {

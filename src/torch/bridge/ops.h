@@ -11,7 +11,7 @@ int32_t op_linear(MmTensor x, MmTensor weight, MmTensor bias, MmTensor residual,
 int32_t op_activation(MmTensor x, int32_t kind, MmTensor* out);
 int32_t op_add(MmTensor a, MmTensor b, MmTensor* out);
 int32_t op_layer_norm(MmTensor x, MmTensor weight, MmTensor bias, double eps, MmTensor* out);
-int32_t op_rms_norm(MmTensor x, MmTensor weight, double eps, int32_t round_first, MmTensor* out);
+int32_t op_rms_norm(MmTensor x, MmTensor weight, double eps, MmTensor* out);
 int32_t op_gated(MmTensor x, int32_t activation, double limit, MmTensor* out);
 int32_t op_rotary(MmTensor qkv, MmTensor cos, MmTensor sin, MmTensor q_norm, MmTensor k_norm, double eps,
                   int32_t pairs);
@@ -23,7 +23,7 @@ int32_t op_resample_table(MmTensor table, int64_t out_height, int64_t out_width,
 Handle add(AtenTensorHandle a, AtenTensorHandle b);
 Handle mul(AtenTensorHandle a, AtenTensorHandle b);
 Handle activate(AtenTensorHandle x, int32_t kind);
-Handle rms_norm(AtenTensorHandle x, AtenTensorHandle weight, double eps, bool round_first);
+Handle rms_norm(AtenTensorHandle x, AtenTensorHandle weight, double eps);
 
 // Runs `body(begin, end)` over [0, count) on LibTorch's own threads, at least `grain` at a time.
 template <class Body>
