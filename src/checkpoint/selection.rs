@@ -2,9 +2,9 @@
 //!
 //! Tensors are read (`pread`) and not mapped. A mapped file that another process cuts short, or that lies on a
 //! network file system that goes away, kills the process with SIGBUS, which no code here could turn into an error.
-//! Reading costs no more: with the file in the page cache, a gigabyte reaches fresh memory in 0.64 s by `pread` and
-//! in 0.73 s through a mapping, both bound by the first touch of that memory; and memory that is used again takes it
-//! at the speed of `cat`.
+//! Reading costs about as much. Measured on 0.92 GB in the page cache, in seconds of CPU time: into fresh memory
+//! [`Selection::read_into`] takes 0.54 and a mapping 0.61, both bound by the first touch of that memory; to look at
+//! every byte once takes 0.10 in steps, 0.14 by [`Selection::tensor`], 0.08 through a mapping, and `cat` needs 0.09.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
