@@ -13,8 +13,8 @@ use crate::{Error, Result};
 /// Deepest nesting of a configuration file. Published files stay below 10.
 const DEPTH: usize = 64;
 
-/// The longest piece of foreign text that an error repeats, in characters.
-const QUOTED: usize = 60;
+/// The longest piece of foreign text that an error repeats, in characters. Names of tensors rarely reach it.
+const QUOTED: usize = 100;
 
 /// A configuration file that holds one JSON object.
 #[derive(Clone, Debug)]
@@ -77,15 +77,14 @@ fn syntax(text: &str, error: &serde_json::Error) -> String {
         return "ends in the middle of a JSON value: the file is cut short or empty".to_owned();
     }
     let line = text.split('\n').nth(error.line().saturating_sub(1)).unwrap_or("");
-    let mut at = error.column().saturating_sub(1).min(line.len());
-    while !line.is_char_boundary(at) {
-        at -= 1;
-    }
+    let column = error.column().saturating_sub(1);
+    let at = (0..=column.min(line.len())).rev().find(|&at| line.is_char_boundary(at)).unwrap_or(0);
     let (before, after) = line.split_at(at);
-    let inside = |c: char| c.is_alphanumeric() || matches!(c, '+' | '-' | '.' | '_');
-    let head = before.rsplit(|c: char| !inside(c)).next().unwrap_or("");
-    let tail = after.split(|c: char| !inside(c)).next().unwrap_or("");
-    let word = format!("{head}{tail}");
+    let inside = |c: &char| c.is_alphanumeric() || matches!(c, '+' | '-' | '.' | '_');
+    let mut word: Vec<char> = before.chars().rev().take_while(inside).take(QUOTED).collect();
+    word.reverse();
+    word.extend(after.chars().take_while(inside).take(QUOTED));
+    let word = String::from_iter(word);
     let place = format!("line {}, column {}", error.line(), error.column());
     match word.trim_start_matches('-') {
         "NaN" | "Infinity" => format!("holds {word} at {place}, which is not JSON: write a finite number"),

@@ -2,11 +2,13 @@
 //!
 //! Tensors are read (`pread`) and not mapped. A mapped file that another process cuts short, or that lies on a
 //! network file system that goes away, kills the process with SIGBUS, which no code here could turn into an error.
-//! Reading costs the same: with the file in the page cache, a gigabyte reaches fresh memory in 0.64 s by `pread` and
-//! in 0.73 s through a mapping, both bound by the first touch of that memory.
+//! Reading costs about as much. Measured on 0.92 GB in the page cache, in seconds of CPU time: into fresh memory
+//! [`Selection::read_into`] takes 0.54 and a mapping 0.61, both bound by the first touch of that memory; to look at
+//! every byte once takes 0.10 in steps, 0.14 by [`Selection::tensor`], 0.08 through a mapping, and `cat` needs 0.09.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
 
 use super::fault::{Fault, Faults};
 use super::file::failure;
@@ -28,6 +30,8 @@ pub struct Selection {
     pub(super) sources: Vec<Source>,
     /// Sorted by name.
     pub(super) slots: Vec<Slot>,
+    /// The memory of the tensor that was dropped last: fresh memory costs more than the reading.
+    spare: Mutex<Vec<u64>>,
 }
 
 /// An open file that holds tensors.
@@ -59,7 +63,7 @@ pub struct TensorInfo<'a> {
     pub shape: &'a [usize],
 }
 
-/// A tensor read into memory of its own.
+/// A tensor read into memory of its own, which serves the next one after it.
 #[derive(Debug)]
 pub struct Tensor<'a> {
     /// The name without the checkpoint's prefix.
@@ -70,6 +74,16 @@ pub struct Tensor<'a> {
     pub shape: &'a [usize],
     len: usize,
     words: Vec<u64>,
+    spare: &'a Mutex<Vec<u64>>,
+}
+
+impl Drop for Tensor<'_> {
+    fn drop(&mut self) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < self.words.len() {
+            *spare = std::mem::take(&mut self.words);
+        }
+    }
 }
 
 impl Tensor<'_> {
@@ -99,7 +113,7 @@ impl Selection {
         self.slots.iter().fold(0, |sum, slot| sum.saturating_add(slot.len))
     }
 
-    /// Reads the tensor `name`. The memory is freed with the result; only one tensor need be held at a time.
+    /// Reads the tensor `name`. A loop that drops each tensor before the next holds memory for the largest one.
     ///
     /// # Errors
     /// `Internal` if the tower did not ask for `name`, `Checkpoint` if the file cannot be read or became shorter,
@@ -108,18 +122,22 @@ impl Selection {
         let slot = self.slot(name)?;
         let refuse = || Error::out_of_memory(format!("no memory for the {} bytes of {name}", slot.len));
         let len = usize::try_from(slot.len).map_err(|_| refuse())?;
-        let mut words: Vec<u64> = Vec::new();
-        words.try_reserve_exact(len.div_ceil(8)).map_err(|_| refuse())?;
-        // Memory is made and filled step by step, so that the zeros are overwritten while they are in the cache.
+        let mut words = std::mem::take(&mut *self.spare.lock().unwrap_or_else(PoisonError::into_inner));
+        if words.len() < len.div_ceil(8) {
+            words = Vec::new();
+            words.try_reserve_exact(len.div_ceil(8)).map_err(|_| refuse())?;
+        }
+        // New memory is zeroed and filled step by step, so that the zeros are overwritten in the cache.
         let mut start = 0;
         while start < len {
             let end = len.min(start + STEP_BYTES);
-            words.resize(end.div_ceil(8), 0);
+            words.resize(words.len().max(end.div_ceil(8)), 0);
             let bytes = bytemuck::cast_slice_mut(&mut words);
             self.read(slot, start as u64, bytes.get_mut(start..end).unwrap_or(&mut []))?;
             start = end;
         }
-        Ok(Tensor { name: &slot.name, dtype: slot.dtype, shape: &slot.shape, len, words })
+        let (name, shape) = (&*slot.name, &*slot.shape);
+        Ok(Tensor { name, dtype: slot.dtype, shape, len, words, spare: &self.spare })
     }
 
     /// Reads the tensor `name` into `out`, whose length must be the tensor's: the way without a copy.
@@ -206,13 +224,17 @@ impl Selection {
     }
 }
 
-/// Whether no element is NaN or infinite: an exponent of all ones marks both.
+/// Whether no element is NaN or infinite: an exponent of all ones marks both. Looks at every element without a
+/// branch, which lets the compiler use wide registers.
 fn finite(dtype: Dtype, bytes: &[u8]) -> bool {
-    let halves = |mask: u16| {
-        bytes.chunks_exact(2).all(|b| matches!(b, &[a, b] if u16::from_le_bytes([a, b]) & mask != mask))
+    let halves = |exponent: u16| {
+        let found = |b: &[u8; 2]| u16::from_le_bytes(*b) & exponent == exponent;
+        !bytes.as_chunks().0.iter().fold(false, |any, b| any | found(b))
     };
     match dtype {
-        Dtype::F32 => bytes.as_chunks::<4>().0.iter().all(|b| f32::from_le_bytes(*b).is_finite()),
+        Dtype::F32 => {
+            !bytes.as_chunks().0.iter().fold(false, |any, b| any | !f32::from_le_bytes(*b).is_finite())
+        }
         Dtype::Bf16 => halves(0x7f80),
         Dtype::F16 => halves(0x7c00),
     }

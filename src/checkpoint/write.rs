@@ -32,10 +32,12 @@ pub fn write_safetensors(
     }
     let (header, lengths) = header(specs, dtype)?;
     let place = format!("{path:?}");
-    let parts = path.with_extension("safetensors.part");
+    let mut parts = path.as_os_str().to_owned();
+    parts.push(".part");
+    let parts = Path::new(&parts);
     let write = || -> Result<()> {
         let failed = |error: std::io::Error| failure(&place, "written", &error);
-        let mut file = File::create(&parts).map_err(failed)?;
+        let mut file = File::create(parts).map_err(failed)?;
         file.write_all(&header).map_err(failed)?;
         let mut buffer = vec![0; STEP_BYTES];
         for (i, len) in lengths.into_iter().enumerate() {
@@ -45,11 +47,11 @@ pub fn write_safetensors(
                 file.write_all(out).map_err(failed)?;
             }
         }
-        std::fs::rename(&parts, path).map_err(failed)
+        std::fs::rename(parts, path).map_err(failed)
     };
     write().inspect_err(|_| {
         // The error that ended the writing is the one to tell.
-        let _ = std::fs::remove_file(&parts);
+        let _ = std::fs::remove_file(parts);
     })
 }
 
