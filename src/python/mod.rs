@@ -2,7 +2,9 @@
 
 mod errors;
 mod image;
+mod media;
 mod pixels;
+mod pool;
 
 use pyo3::prelude::*;
 
@@ -12,5 +14,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
     image::register(module)?;
+    media::register(module)?;
     pixels::register(module)
 }
