@@ -10,6 +10,7 @@ pub mod encoder;
 pub mod error;
 pub mod family;
 pub mod image;
+pub mod media;
 pub mod pixels;
 pub mod prepare;
 #[cfg(feature = "python")]

@@ -1,9 +1,26 @@
 //! Resize, normalise and lay out patches: 8-bit pixels to the tower's input in one pass.
 
+mod element;
+mod execution;
+mod names;
 mod normalize;
+mod output;
+mod patchify;
+mod prepare;
+mod resize;
+mod sizes;
+mod values;
+mod view;
 
 use crate::image::Image;
 use crate::{Dtype, Result};
+
+pub use execution::{Execution, Level, MAX_BANDS};
+pub use patchify::{MAX_FRAMES, MAX_PATCH};
+pub use prepare::{MAX_BYTES, prepare_view};
+pub use resize::{resize, resize_f32, resize_view, resize_view_f32};
+pub use sizes::{MAX_ASPECT, SmartRule, scaled_dimensions, smart_resize};
+pub use view::{MAX_PIXELS, MAX_SIDE, View};
 
 /// Resampling filter, in Pillow's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -145,7 +162,8 @@ pub struct PixelValues {
 }
 
 /// Resizes `image` (RGB), places it on the canvas, normalises and lays out patches.
+///
+/// Content of zero height or width gives a canvas of padding alone.
 pub fn prepare(image: &Image, recipe: &Recipe) -> Result<PixelValues> {
-    let _ = (image, recipe);
-    todo!("pixels")
+    prepare_view(&image.try_into()?, recipe, Execution::default())
 }

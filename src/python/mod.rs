@@ -3,7 +3,9 @@
 mod encoder;
 mod errors;
 mod image;
+mod media;
 mod pixels;
+mod pool;
 mod processor;
 mod torch;
 
@@ -15,6 +17,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
     image::register(module)?;
+    media::register(module)?;
     pixels::register(module)?;
     processor::register(module)?;
     torch::register(module)?;

@@ -1,0 +1,55 @@
+//! Result buffers that are never zeroed first, written in contiguous parts by one job a part.
+
+use std::mem::MaybeUninit;
+
+use bytemuck::Pod;
+
+use super::execution::run_all;
+use crate::{Error, Result};
+
+/// One job's share of a buffer.
+pub struct Part<'a, T> {
+    space: &'a mut [MaybeUninit<T>],
+    written: usize,
+}
+
+impl<T: Pod> Part<'_, T> {
+    /// Writes `values` at `offset`. No element may be written twice, and in the end none may be left out.
+    #[inline(always)]
+    pub fn write(&mut self, offset: usize, values: &[T]) {
+        self.space[offset..offset + values.len()].write_copy_of_slice(values);
+        self.written += values.len();
+    }
+
+    /// Writes `values` behind what was written so far.
+    #[inline(always)]
+    pub fn append(&mut self, values: &[T]) {
+        self.write(self.written, values);
+    }
+}
+
+/// A vector whose parts of the given `lengths` were written by `fill(part number, part)`.
+///
+/// # Panics
+/// If a job leaves elements out: that is a fault of this library.
+pub fn build<T: Pod + Send>(lengths: &[usize], fill: impl Fn(usize, &mut Part<T>) + Sync) -> Result<Vec<T>> {
+    let total = lengths.iter().sum();
+    let mut out = Vec::new();
+    out.try_reserve_exact(total).map_err(|_| {
+        Error::out_of_memory(format!("no memory for a result of {} bytes", total * size_of::<T>()))
+    })?;
+    let mut space = &mut out.spare_capacity_mut()[..total];
+    let mut parts = Vec::with_capacity(lengths.len());
+    for &length in lengths {
+        let (part, rest) = space.split_at_mut(length);
+        parts.push(Part { space: part, written: 0 });
+        space = rest;
+    }
+    let fill = &fill;
+    run_all(parts.iter_mut().enumerate().map(|(i, part)| move || fill(i, part)).collect());
+    assert!(parts.iter().all(|part| part.written == part.space.len()), "a part of a result was not written");
+    // SAFETY: the capacity is at least `total`. Each part counts what is written through bounds-checked writes that
+    // do not overlap, so an equal count means that every element of every part was written.
+    unsafe { out.set_len(total) };
+    Ok(out)
+}

@@ -1,0 +1,93 @@
+//! The two passes of an 8-bit resize: which come, in which order, on which path.
+
+use std::ops::Range;
+
+use super::check_intermediate;
+use super::fixed::Axis;
+use super::native;
+use crate::Result;
+use crate::pixels::execution::Level;
+use crate::pixels::view::View;
+use crate::pixels::{Filter, PassOrder};
+
+/// Passes along the rows (horizontal) and columns (vertical); `None` where a side keeps its length.
+#[derive(Clone, Debug)]
+pub struct Passes {
+    horizontal: Option<Axis>,
+    vertical: Option<Axis>,
+    vertical_first: bool,
+}
+
+impl PassOrder {
+    /// Whether the vertical pass runs first on the way from `source` to `target`, both (width, height).
+    pub fn vertical_first(self, source: (usize, usize), target: (usize, usize)) -> bool {
+        let shrinks = target.1 < source.1;
+        match self {
+            Self::HorizontalFirst => false,
+            Self::Pillow12_2 => shrinks && source.1 > 100 * source.0,
+            Self::Pillow13 => {
+                let rows = source.1 as i64 - target.1 as i64;
+                let columns = source.0 as i64 - target.0 as i64;
+                shrinks && rows > 2 * columns
+            }
+        }
+    }
+}
+
+impl Passes {
+    /// Pillow's passes from `source` to `target`, both (width, height).
+    pub fn pillow(
+        source: (usize, usize),
+        target: (usize, usize),
+        filter: Filter,
+        order: PassOrder,
+    ) -> Result<Self> {
+        Self::new(source, target, order.vertical_first(source, target), |input, output| {
+            Axis::pillow(input, output, filter)
+        })
+    }
+
+    /// torchvision's passes.
+    pub fn torchvision(source: (usize, usize), target: (usize, usize), filter: Filter) -> Result<Self> {
+        Self::new(source, target, false, |input, output| Axis::torchvision(input, output, filter))
+    }
+
+    fn new(
+        source: (usize, usize),
+        target: (usize, usize),
+        vertical_first: bool,
+        axis: impl Fn(usize, usize) -> Result<Axis>,
+    ) -> Result<Self> {
+        match vertical_first {
+            true => check_intermediate(source.0, target.1)?,
+            false => check_intermediate(target.0, source.1)?,
+        }
+        let axis = |input, output| (input != output).then(|| axis(input, output)).transpose();
+        Ok(Self {
+            horizontal: axis(source.0, target.0)?,
+            vertical: axis(source.1, target.1)?,
+            vertical_first,
+        })
+    }
+
+    /// Hands each output row of `band` to `sink`, in order.
+    pub fn rows(&self, view: &View, band: Range<usize>, level: Level, sink: &mut dyn FnMut(&[u8])) {
+        let _ = level;
+        native::rows(self, view, band, sink);
+    }
+
+    /// The horizontal pass.
+    pub fn horizontal(&self) -> Option<&Axis> {
+        self.horizontal.as_ref()
+    }
+
+    /// The vertical pass.
+    pub fn vertical(&self) -> Option<&Axis> {
+        self.vertical.as_ref()
+    }
+
+    /// Whether the vertical pass comes first.
+    pub fn vertical_first(&self) -> bool {
+        self.vertical_first
+    }
+}

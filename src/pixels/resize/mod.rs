@@ -1,0 +1,151 @@
+//! Resampling of 8-bit pixels, bit for bit as Pillow, torchvision or ATen do it.
+
+mod alpha;
+mod fixed;
+mod float;
+mod integer;
+mod native;
+mod nearest;
+mod ring;
+mod weights;
+
+use std::ops::Range;
+
+use super::execution::{Execution, Level};
+use super::output;
+use super::view::{MAX_PIXELS, View, check_size};
+use super::{Arithmetic, Filter};
+use crate::image::Image;
+use crate::{Error, Result};
+use integer::Passes;
+use nearest::Nearest;
+
+pub(crate) use float::Passes as FloatPasses;
+
+/// Fewest rows of a band: fewer would repeat too much of the neighbours' first pass.
+const MIN_BAND: usize = 32;
+
+/// Resizes `image` to `width` x `height`. [`Arithmetic::AtenF32`] has no 8-bit result: see [`resize_f32`].
+///
+/// Pillow's arithmetic filters four channels premultiplied by alpha, except with [`Filter::Nearest`].
+pub fn resize(
+    image: &Image,
+    width: u32,
+    height: u32,
+    filter: Filter,
+    arithmetic: Arithmetic,
+) -> Result<Image> {
+    let samples = resize_view(&image.try_into()?, width, height, filter, arithmetic, Execution::default())?;
+    Ok(Image { width, height, channels: image.channels, samples })
+}
+
+/// Resizes `image` to `width` x `height` by ATen's antialiased float32 interpolation (bilinear or bicubic).
+/// The result has `height * width * channels` values on the scale of the levels; bicubic overshoots 0 and 255.
+pub fn resize_f32(image: &Image, width: u32, height: u32, filter: Filter) -> Result<Vec<f32>> {
+    resize_view_f32(&image.try_into()?, width, height, filter, Execution::default())
+}
+
+/// [`resize`] of borrowed pixels.
+pub fn resize_view(
+    view: &View,
+    width: u32,
+    height: u32,
+    filter: Filter,
+    arithmetic: Arithmetic,
+    execution: Execution,
+) -> Result<Vec<u8>> {
+    let resampler = Resampler::new(view, width, height, filter, arithmetic)?;
+    let stride = width as usize * view.channels();
+    let collect = |view: &View| {
+        collect(height, stride, execution, |band, sink| resampler.rows(view, band, execution.level(), sink))
+    };
+    let blends = matches!(resampler, Resampler::Passes(_)) && matches!(arithmetic, Arithmetic::Pillow(_));
+    if view.channels() != 4 || !blends {
+        return collect(view);
+    }
+    let premultiplied = alpha::premultiply(view.samples());
+    let mut out = collect(&view.with_samples(&premultiplied))?;
+    alpha::unpremultiply(&mut out);
+    Ok(out)
+}
+
+/// [`resize_f32`] of borrowed pixels.
+pub fn resize_view_f32(
+    view: &View,
+    width: u32,
+    height: u32,
+    filter: Filter,
+    execution: Execution,
+) -> Result<Vec<f32>> {
+    let passes = FloatPasses::new(view, width, height, filter)?;
+    let stride = width as usize * view.channels();
+    collect(height, stride, execution, |band, sink| passes.rows(view, band, execution.level(), sink))
+}
+
+/// The method that gives 8-bit rows.
+#[derive(Clone, Debug)]
+pub(crate) enum Resampler {
+    /// The size stays.
+    Copy,
+    /// Each sample is one of the source.
+    Nearest(Nearest),
+    /// Weighted sums along one or both axes.
+    Passes(Passes),
+}
+
+impl Resampler {
+    /// The resampler from `view`'s size to `width` x `height`.
+    pub fn new(view: &View, width: u32, height: u32, filter: Filter, arithmetic: Arithmetic) -> Result<Self> {
+        check_size("target", width, height)?;
+        let (source, target) = ((view.width(), view.height()), (width as usize, height as usize));
+        Ok(match (arithmetic, filter) {
+            (Arithmetic::AtenF32, _) => {
+                return Err(Error::argument(
+                    "ATen's float32 arithmetic has no 8-bit result: ask for float32",
+                ));
+            }
+            _ if source == target => Self::Copy,
+            (Arithmetic::Pillow(_), Filter::Nearest) => Self::Nearest(Nearest::pillow(source, target)),
+            (Arithmetic::TorchvisionU8, Filter::Nearest) => Self::Nearest(Nearest::aten(source, target)),
+            (Arithmetic::Pillow(order), _) => Self::Passes(Passes::pillow(source, target, filter, order)?),
+            (Arithmetic::TorchvisionU8, _) => Self::Passes(Passes::torchvision(source, target, filter)?),
+        })
+    }
+
+    /// Hands each output row of `band` to `sink`, in order.
+    pub fn rows(&self, view: &View, band: Range<usize>, level: Level, sink: &mut dyn FnMut(&[u8])) {
+        match self {
+            Self::Copy => band.for_each(|y| sink(view.row(y))),
+            Self::Nearest(nearest) => nearest.rows(view, band, sink),
+            Self::Passes(passes) => passes.rows(view, band, level, sink),
+        }
+    }
+}
+
+/// Refuses a first pass whose result, held between the passes, would be too large.
+fn check_intermediate(width: usize, height: usize) -> Result<()> {
+    if width as u64 * height as u64 > MAX_PIXELS {
+        return Err(Error::argument(format!(
+            "the image between the two resize passes would be {width}x{height}: the most allowed is {MAX_PIXELS} pixels"
+        )));
+    }
+    Ok(())
+}
+
+/// Rows `0..height` in at most `count` bands of nearly equal size, each a multiple of `unit` rows but the last.
+pub(crate) fn bands(height: usize, unit: usize, count: usize) -> Vec<Range<usize>> {
+    let rows = height.div_ceil(count).max(MIN_BAND).next_multiple_of(unit);
+    (0..height).step_by(rows).map(|y| y..height.min(y + rows)).collect()
+}
+
+/// All rows of a result, from a function that hands the rows of a band to its sink.
+fn collect<T: bytemuck::Pod + Send>(
+    height: u32,
+    stride: usize,
+    execution: Execution,
+    rows: impl Fn(Range<usize>, &mut dyn FnMut(&[T])) + Sync,
+) -> Result<Vec<T>> {
+    let bands = bands(height as usize, 1, execution.bands());
+    let lengths: Vec<usize> = bands.iter().map(|band| band.len() * stride).collect();
+    output::build(&lengths, |i, part| rows(bands[i].clone(), &mut |row| part.append(row)))
+}

@@ -1,0 +1,25 @@
+//! The last few rows of an intermediate image, so that it never leaves the cache.
+
+/// Rows addressed by their absolute index; row `k` overwrites row `k - capacity`.
+pub struct Ring<T> {
+    stride: usize,
+    capacity: usize,
+    data: Vec<T>,
+}
+
+impl<T: Copy + Default> Ring<T> {
+    /// A ring of `capacity` rows of `stride` elements each.
+    pub fn new(capacity: usize, stride: usize) -> Self {
+        Self { stride, capacity, data: vec![T::default(); capacity * stride] }
+    }
+
+    /// Row `k`.
+    pub fn row(&self, k: usize) -> &[T] {
+        &self.data[k % self.capacity * self.stride..][..self.stride]
+    }
+
+    /// Row `k`, to be written.
+    pub fn row_mut(&mut self, k: usize) -> &mut [T] {
+        &mut self.data[k % self.capacity * self.stride..][..self.stride]
+    }
+}
