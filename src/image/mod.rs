@@ -1,12 +1,23 @@
 //! Encoded bytes to 8-bit pixels: sniff, check limits from the header, decode, orient, convert.
 
+mod buffer;
+mod bytes;
+mod format;
+mod ifd;
+mod jpeg;
 mod limits;
+mod orient;
+mod png;
 mod policy;
+mod rows;
+mod webp;
 
 pub use limits::Limits;
-pub use policy::{Alpha, DecodePolicy};
+pub use policy::{Alpha, DecodePolicy, Icc, Sixteen, Truncated};
 
 use crate::Result;
+use format::Format;
+use limits::Gate;
 
 /// Interleaved 8-bit pixels, row by row without padding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,14 +43,31 @@ pub struct Header {
     pub height: u32,
 }
 
-/// Reads format and oriented size, checking `limits`. Costs no more than the header.
+/// Reads format and oriented size, checking `limits`. Decodes no pixel.
+///
+/// # Errors
+/// [`ErrorKind::Media`](crate::ErrorKind::Media): the bytes are no decodable image, or over a limit.
 pub fn header(bytes: &[u8], policy: &DecodePolicy, limits: &Limits) -> Result<Header> {
-    let _ = (bytes, policy, limits);
-    todo!("decoders")
+    let format = format::sniff(bytes)?;
+    let gate = Gate::new(format, bytes.len(), limits)?;
+    match format {
+        Format::Jpeg => jpeg::header(bytes, policy, &gate),
+        Format::Png => png::header(bytes, policy, &gate),
+        Format::WebP => webp::header(bytes, policy, &gate),
+    }
 }
 
 /// Decodes one image. The size is checked against `limits` before any pixel memory is allocated.
+///
+/// # Errors
+/// [`ErrorKind::Media`](crate::ErrorKind::Media): the bytes are no decodable image, damaged, or over a limit;
+/// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory): the host has no memory for the pixels.
 pub fn decode(bytes: &[u8], policy: &DecodePolicy, limits: &Limits) -> Result<Image> {
-    let _ = (bytes, policy, limits);
-    todo!("decoders")
+    let format = format::sniff(bytes)?;
+    let gate = Gate::new(format, bytes.len(), limits)?;
+    match format {
+        Format::Jpeg => jpeg::decode(bytes, policy, &gate),
+        Format::Png => png::decode(bytes, policy, &gate),
+        Format::WebP => webp::decode(bytes, policy, &gate),
+    }
 }

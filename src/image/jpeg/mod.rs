@@ -1,0 +1,81 @@
+//! JPEG through libjpeg-turbo with its default settings, accepting exactly what Pillow accepts.
+
+mod lib;
+mod markers;
+
+use super::limits::Gate;
+use super::orient::Orientation;
+use super::policy::{DecodePolicy, Truncated};
+use super::rows::{Colour, Rows, result_memory};
+use super::{Header, Image};
+use crate::Result;
+pub(super) use lib::{Decoder, Options, Output};
+use markers::Markers;
+
+/// Scans that any file may have; real progressive files have about ten.
+const MAX_SCANS: u64 = 100;
+/// Scans times pixels, so that many scans over a large picture cannot take minutes.
+const MAX_SCANNED_PIXELS: u64 = 1 << 32;
+/// Memory of libjpeg for tables, row buffers and upsampling, a pixel of width.
+const ROW_BYTES: u64 = 512;
+
+pub(super) fn header(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result<Header> {
+    let markers = Markers::read(bytes, gate)?;
+    gate.size(markers.width, markers.height)?;
+    let (width, height) = orientation(&markers, policy).size(markers.width, markers.height);
+    Ok(Header { format: "jpeg", width, height })
+}
+
+fn orientation(markers: &Markers, policy: &DecodePolicy) -> Orientation {
+    if policy.orient {
+        Orientation::find(markers.exif.as_deref(), markers.xmp)
+    } else {
+        Orientation::default()
+    }
+}
+
+/// Scans that a picture of this size may have.
+pub(super) fn scans(width: u32, height: u32) -> u32 {
+    let pixels = (u64::from(width) * u64::from(height)).max(1);
+    (MAX_SCANNED_PIXELS / pixels).clamp(1, MAX_SCANS) as u32
+}
+
+pub(super) fn decode(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result<Image> {
+    let markers = Markers::read(bytes, gate)?;
+    let (width, height) = (markers.width, markers.height);
+    gate.size(width, height)?;
+    let orientation = orientation(&markers, policy);
+    let turned = result_memory(width, height, 3, orientation);
+    let options = Options {
+        tables: &[],
+        memory: gate.memory(turned)?,
+        scans: scans(width, height),
+        fill: policy.truncated == Truncated::Fill,
+    };
+    let mut decoder = Decoder::open(bytes, &options, gate)?;
+    if (decoder.width, decoder.height) != (width, height) || decoder.components != markers.components {
+        return Err(gate.damaged("frame header"));
+    }
+    let (output, colour) = match markers.components {
+        4 => (Output::Cmyk, Colour::Cmyk),
+        _ => (Output::Rgb, Colour::Rgb { key: None }),
+    };
+    let working = decoder.memory + u64::from(width) * ROW_BYTES;
+    let mut rows = Rows::new(gate, policy, (width, height), colour, orientation, working)?;
+    decoder.start(output)?;
+    if rows.direct() {
+        let (samples, stride) = rows.samples_mut();
+        decoder.rows(samples, stride, height)?;
+    } else {
+        let mut line = vec![0; width as usize * 4];
+        let stride = line.len();
+        for y in 0..height {
+            decoder.rows(&mut line, stride, 1)?;
+            // Pillow takes every four-component file for Adobe's, which stores inverted ink.
+            line.iter_mut().for_each(|ink| *ink = !*ink);
+            rows.put(0, y, &line);
+        }
+    }
+    decoder.finish()?;
+    rows.finish(orientation)
+}
