@@ -10,7 +10,7 @@ CONSTRAINTS := -c requirements/constraints.txt
 # What a wheel is made of.
 SOURCES := $(shell find src python build cuda -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml Cargo.lock pyproject.toml build.rs build_wheel.py install_wheel.py $(wildcard tools/*.py)
-C_FILES := $(shell find src cuda -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu' 2>/dev/null)
+C_FILES := $(shell find src cuda -name '*.c' -o -name '*.h' -o -name '*.inl' -o -name '*.cpp' -o -name '*.cu' 2>/dev/null)
 FEATURE_SETS := "" parallel torch python
 
 # For cargo: which Python, and with it which Torch, is built for.

@@ -195,7 +195,7 @@ def build(options: argparse.Namespace) -> Path:
     # Before the environment, which names the folders that the crates' sources are in.
     run(["cargo", "fetch", "--locked"], os.environ, "cargo could not fetch the crates of Cargo.lock.")
     environment = build_environment(python, target, os.environ)
-    bridge_wanted = (ROOT / "src" / "torch" / "bridge.cpp").is_file()
+    bridge_wanted = (ROOT / "src" / "torch" / "bridge").is_dir()
     with tempfile.TemporaryDirectory(prefix="mm-wheel-") as scratch_name:
         scratch = Path(scratch_name)
         step(f"Compile (runtime key {key}, objects in {target.relative_to(ROOT)})")
