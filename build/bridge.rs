@@ -21,7 +21,7 @@ const KERNELS: &[(&str, &[&str])] = &[
 pub fn compile() -> Result<(), String> {
     println!("cargo:rerun-if-changed=build/bridge.rs");
     println!("cargo:rerun-if-changed=src/torch/bridge");
-    for variable in ["MM_TORCH_PYTHON", "PYO3_PYTHON", "CXX", "CXXFLAGS"] {
+    for variable in ["MM_TORCH_PYTHON", "PYO3_PYTHON", "MM_BRIDGE_DIR", "CXX", "CXXFLAGS"] {
         println!("cargo:rerun-if-env-changed={variable}");
     }
     let torch = find_torch()?;
@@ -137,9 +137,12 @@ fn link(torch: &Path, objects: &[PathBuf], library: &Path) -> Result<(), String>
     }
 }
 
-/// `maturin develop` and the wheel find the bridge where they find the package's Python files.
+/// `maturin develop` finds the bridge where it finds the package's Python files. build_wheel.py, which keeps one
+/// build beside another, names a folder of its own with `MM_BRIDGE_DIR`.
 fn place_beside_package(library: &Path) -> Result<(), String> {
-    let target = Path::new("python/mm_libtorch_encoder/libmm_torch.so");
+    let folder = env::var_os("MM_BRIDGE_DIR").map_or("python/mm_libtorch_encoder".into(), PathBuf::from);
+    fs::create_dir_all(&folder).map_err(|error| format!("making the folder of the bridge: {error}"))?;
+    let target = &folder.join("libmm_torch.so");
     let bytes = fs::read(library).map_err(|error| format!("reading the linked bridge: {error}"))?;
     if fs::read(target).is_ok_and(|present| present == bytes) {
         return Ok(());

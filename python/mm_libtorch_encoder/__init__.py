@@ -1,1 +1,72 @@
-"""Native multimodal encoder: media bytes in, owning Torch tensors with a tower's embeddings out."""
+"""Native multimodal encoder: media bytes in, owning Torch tensors with a tower's embeddings out.
+
+Importing this package loads neither Torch nor NumPy: every name is resolved when it is first touched. Names that
+need Torch check the build against the host then, and raise `RuntimeMismatch` where it does not fit;
+`mm_libtorch_encoder.preprocess` works on a host without Torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import preprocess as preprocess
+    from ._native import CheckpointError as CheckpointError
+    from ._native import DeviceOutOfMemory as DeviceOutOfMemory
+    from ._native import EncoderClosed as EncoderClosed
+    from ._native import MediaError as MediaError
+    from ._native import RuntimeMismatch as RuntimeMismatch
+    from ._native import __version__ as __version__
+    from .encoder import Encoder as Encoder
+    from .preprocess import DecodePolicy as DecodePolicy
+    from .result import ImageMetadata as ImageMetadata
+    from .result import ImageResult as ImageResult
+
+# The module that defines each public name; the name of a module stands for the module itself.
+_HOME = {
+    "CheckpointError": "_native",
+    "DecodePolicy": "preprocess",
+    "DeviceOutOfMemory": "_native",
+    "Encoder": "encoder",
+    "EncoderClosed": "_native",
+    "ImageMetadata": "result",
+    "ImageResult": "result",
+    "MediaError": "_native",
+    "RuntimeMismatch": "_native",
+    "__version__": "_native",
+    "preprocess": "preprocess",
+}
+_NEEDS_TORCH = frozenset({"Encoder"})
+
+__all__ = [
+    "CheckpointError",
+    "DecodePolicy",
+    "DeviceOutOfMemory",
+    "Encoder",
+    "EncoderClosed",
+    "ImageMetadata",
+    "ImageResult",
+    "MediaError",
+    "RuntimeMismatch",
+    "__version__",
+    "preprocess",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _NEEDS_TORCH:
+        from .runtime import check
+
+        check()
+    module = import_module(f".{home}", __name__)
+    value = module if name == home else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
