@@ -115,10 +115,10 @@ impl<'a> Node<'a> {
     }
 
     /// The list of exactly `N` numbers under `key`, each within `range` and rounded to single precision.
-    pub fn floats<const N: usize>(self, key: &str, range: RangeInclusive<f64>) -> Result<[f32; N]> {
+    pub fn floats<const N: usize>(self, key: &str, range: RangeInclusive<f64>) -> Result<[f64; N]> {
         let mut numbers = [0.0; N];
         for (number, item) in numbers.iter_mut().zip(self.items(key, N..=N)?) {
-            *number = item.as_f64(range.clone())? as f32;
+            *number = item.as_f64(range.clone())?;
         }
         Ok(numbers)
     }

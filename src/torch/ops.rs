@@ -168,15 +168,7 @@ impl RmsNorm {
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         Tensor::make("rms_norm", |api, out| {
             // SAFETY: all handles are live during the call; null stands for an absent weight.
-            unsafe {
-                (api.rms_norm)(
-                    x.raw(),
-                    optional(self.weight.as_ref()),
-                    self.eps,
-                    self.round_first.into(),
-                    out,
-                )
-            }
+            unsafe { (api.rms_norm)(x.raw(), optional(self.weight.as_ref()), self.eps, out) }
         })
     }
 }

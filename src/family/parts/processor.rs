@@ -6,9 +6,9 @@ use crate::pixels::{Arithmetic, Filter, Normalize};
 use crate::{Error, Result};
 
 /// The constants of OpenAI's CLIP, the default of many processors.
-pub const CLIP_MEAN: [f32; 3] = [0.48145466, 0.4578275, 0.40821073];
+pub const CLIP_MEAN: [f64; 3] = [0.48145466, 0.4578275, 0.40821073];
 /// Deviation beside [`CLIP_MEAN`].
-pub const CLIP_STD: [f32; 3] = [0.26862954, 0.261_302_6, 0.275_777_1];
+pub const CLIP_STD: [f64; 3] = [0.26862954, 0.26130258, 0.27577711];
 
 const DEFAULT_RESCALE: f64 = 1.0 / 255.0;
 
@@ -46,7 +46,7 @@ impl Common {
         };
         let normalize = match backend {
             Backend::Torchvision => Normalize::torchvision(rescale, mean, std),
-            Backend::Pillow(_) => Normalize::pillow(rescale, mean, std),
+            Backend::Pillow(_) => Normalize::pil(rescale, mean, std),
         };
         Ok(Self { filter, arithmetic, normalize })
     }
