@@ -114,7 +114,7 @@ impl<'a> Node<'a> {
         self.items(key, length)?.into_iter().map(|item| item.as_u32(range.clone())).collect()
     }
 
-    /// The list of exactly `N` numbers under `key`, each within `range` and rounded to single precision.
+    /// The list of exactly `N` numbers under `key`, each within `range`.
     pub fn floats<const N: usize>(self, key: &str, range: RangeInclusive<f64>) -> Result<[f64; N]> {
         let mut numbers = [0.0; N];
         for (number, item) in numbers.iter_mut().zip(self.items(key, N..=N)?) {

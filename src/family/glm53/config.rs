@@ -61,7 +61,7 @@ impl VisionConfig {
             biases: node.bool_or("attention_bias", true)?,
             rope_theta: rotary::theta(node)?,
         };
-        if this.hidden % this.heads != 0 || !this.head_dim().is_multiple_of(4) {
+        if !this.hidden.is_multiple_of(this.heads) || !this.head_dim().is_multiple_of(4) {
             return Err(node.fault(format!(
                 "has hidden_size {} and num_heads {}: a head's width must be a whole multiple of 4",
                 this.hidden, this.heads

@@ -63,7 +63,7 @@ impl VisionConfig {
             merge: node.u32("spatial_merge_size", 1..=16)?,
             rope_theta: super::super::parts::rotary::theta(node)?,
         };
-        if this.hidden % this.heads != 0 || !(this.hidden / this.heads).is_multiple_of(4) {
+        if !this.hidden.is_multiple_of(this.heads) || !(this.hidden / this.heads).is_multiple_of(4) {
             return Err(node.fault(format!(
                 "has hidden_size {} and num_heads {}: a head's width must be a whole multiple of 4",
                 this.hidden, this.heads
