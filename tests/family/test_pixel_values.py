@@ -88,7 +88,7 @@ def special_inputs() -> Iterator[tuple[str, bytes]]:
     palette = images.picture(120, 80, 7, "P")
     palette.info.pop("transparency")
     yield "opaque palette", images.encode(palette)
-    deep = PIL.Image.fromarray(images.noise(90, 60, 8, 2).view("<u2")[..., 0].astype(np.uint16), "I;16")
+    deep = PIL.Image.fromarray(images.noise(90, 60, 8, 2).view("<u2")[..., 0])
     yield "16-bit grey", images.encode(deep)
     yield "opaque alpha", images.encode(colour.convert("RGBA"))
     yield "one transparent pixel", images.encode(PIL.Image.new("RGBA", (1, 1), (10, 20, 30, 0)))

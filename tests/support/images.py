@@ -48,7 +48,7 @@ def picture(width: int, height: int, seed: int = 0, mode: str = "RGB", *, grain_
     make = noise if grain_only else scene
     if mode == "P":
         indices = make(width, height, seed, 1)[..., 0]
-        image = PIL.Image.fromarray(indices, "L").convert("P")
+        image = PIL.Image.fromarray(indices).convert("P")
         image.putpalette(noise(256, 1, seed + 1).tobytes())
         image.info["transparency"] = 0
         return image
