@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,3 +44,39 @@ def package() -> Path:
     folder = package_folder()
     assert folder is not None, "mm_libtorch_encoder is not installed: make test installs it"
     return folder
+
+
+@pytest.fixture(scope="session")
+def demo_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """By family, the demonstration checkpoint that goldens are recorded on. Read-only: tests copy what they change."""
+    import goldens
+    from mm_libtorch_encoder import _native
+
+    made: dict[str, Path] = {}
+
+    def make(family: str) -> Path:
+        if family not in made:
+            folder = tmp_path_factory.mktemp("checkpoints") / family
+            _native.make_checkpoint(family, folder, goldens.SEED)
+            made[family] = folder
+        return made[family]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def shared_encoder(demo_checkpoint: Callable[[str], Path]) -> Iterator[Callable[..., Any]]:
+    """By family, dtype and options, an encoder of the demonstration checkpoint that stays open for the session."""
+    from mm_libtorch_encoder import Encoder
+
+    opened: dict[tuple[Any, ...], Encoder] = {}
+
+    def open_encoder(family: str, dtype: str = "float32", **options: Any) -> Encoder:
+        key = (family, dtype, *sorted(options.items()))
+        if key not in opened:
+            opened[key] = Encoder(demo_checkpoint(family), "demo", "cpu", family, dtype=dtype, **options)
+        return opened[key]
+
+    yield open_encoder
+    for encoder in opened.values():
+        encoder.close()

@@ -1,0 +1,67 @@
+"""Every family against what its upstream computed: tests/goldens, recorded by tests/support/make_goldens.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import goldens
+import numpy as np
+import pytest
+from mm_libtorch_encoder import Encoder, _native
+
+FAMILIES = sorted(file.stem for file in goldens.FOLDER.glob("*.json"))
+pytestmark = pytest.mark.parametrize("family", FAMILIES)
+
+
+def backend_of(name: str) -> dict[str, str]:
+    return {} if name == "default" else {"backend": name}
+
+
+def test_the_checkpoint_is_the_recorded_one(family: str, demo_checkpoint: Callable[[str], Path]) -> None:
+    assert goldens.folder_digest(demo_checkpoint(family)) == goldens.load(family)["checkpoint"]["sha256"], (
+        "make_checkpoint writes other bytes than when the golden was recorded: record it again if that was meant"
+    )
+
+
+def test_pixel_values_and_grids_are_equal_bit_for_bit(
+    family: str, demo_checkpoint: Callable[[str], Path]
+) -> None:
+    for case in goldens.load(family)["cases"]:
+        spec = goldens.spec(case["item"])
+        for backend, wanted in case["pixel_values"].items():
+            processor = _native.Processor(demo_checkpoint(family), "", family, **backend_of(backend))
+            pixels, grid = processor.pixel_values(spec.data(), "float32")
+            assert [list(grid)] == case["grid_thws"], f"{spec} {backend}"
+            assert goldens.exact(pixels) == wanted, f"{spec} {backend}"
+
+
+def embeddings(encoder: Encoder, cases: list[dict[str, Any]]) -> list[np.ndarray]:
+    results = encoder.generate(goldens.spec(case["item"]).data() for case in cases)
+    for case, result in zip(cases, results, strict=True):
+        assert [list(grid) for grid in result.metadata.grid_thws] == case["grid_thws"]
+        assert list(result.tensor.shape) == case["embeddings"]["float32"]["shape"]
+    return [result.tensor.float().numpy() for result in results]
+
+
+def test_float32_embeddings(family: str, shared_encoder: Callable[..., Encoder]) -> None:
+    cases = goldens.load(family)["cases"]
+    for case, values in zip(cases, embeddings(shared_encoder(family), cases), strict=True):
+        wanted = case["embeddings"]["float32"]
+        assert goldens.relative(goldens.spaced(values), goldens.samples(wanted)) <= 1e-5, case["item"]
+        assert np.linalg.norm(values.astype(np.float64)) == pytest.approx(wanted["norm"], rel=1e-5)
+
+
+def test_bfloat16_embeddings(family: str, shared_encoder: Callable[..., Encoder]) -> None:
+    """No further from upstream's float32 than upstream's own bfloat16 is."""
+    cases = goldens.load(family)["cases"]
+    got = [goldens.spaced(values) for values in embeddings(shared_encoder(family, "bfloat16"), cases)]
+    exact, upstream = (
+        np.concatenate([goldens.samples(case["embeddings"][dtype]) for case in cases])
+        for dtype in ("float32", "bfloat16")
+    )
+    ours, theirs = goldens.relative(np.concatenate(got), exact), goldens.relative(upstream, exact)
+    assert ours <= 1.2e-2
+    assert ours <= 1.05 * theirs, f"ours {ours:.3e}, upstream's {theirs:.3e}"
+    assert goldens.cosine(np.concatenate(got), exact) >= 0.9999
