@@ -181,39 +181,51 @@ fn spread<const BYTES: usize, const COUNT: usize>(
 ) {
     // SAFETY: sixteen bytes are read from an array of sixteen.
     let order = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(order.as_ptr().cast()) });
-    let length = rows[0].len();
+    let length = rows.iter().map(|row| row.len()).min().unwrap_or(0);
     // Each step reads sixteen bytes, of which the last may lie beyond those it uses.
     let whole = (length + BYTES).saturating_sub(16) / BYTES;
-    let mut steps = blocks.chunks_exact_mut(COUNT);
-    for (step, blocks) in steps.by_ref().take(whole).enumerate() {
-        gather(|row| &rows[row][step * BYTES..], order, blocks);
-    }
     let mut tails = [[0; 48]; ROWS];
     for (tail, row) in tails.iter_mut().zip(rows) {
-        let rest = &row[whole * BYTES..];
+        let rest = &row[whole * BYTES..length];
         tail[..rest.len()].copy_from_slice(rest);
     }
-    for (step, blocks) in (whole..length.div_ceil(BYTES)).zip(steps) {
-        gather(|row| &tails[row][(step - whole) * BYTES..], order, blocks);
+    let (body, tail) = blocks.split_at_mut(whole * COUNT);
+    let steps = length.div_ceil(BYTES) - whole;
+    // SAFETY: `whole` steps read no further than `length`, and the rest no further than 28 bytes of a tail.
+    unsafe {
+        gather::<BYTES, COUNT>(&rows.map(<[u8]>::as_ptr), order, body);
+        gather::<BYTES, COUNT>(
+            &std::array::from_fn(|i| tails[i].as_ptr()),
+            order,
+            &mut tail[..steps * COUNT],
+        );
     }
 }
 
-/// One step: sixteen bytes of each row, a row a lane.
+/// One step for each `COUNT` blocks: sixteen bytes of each row, a row a lane.
+///
+/// # Safety
+/// Sixteen bytes can be read from each row at each multiple of `BYTES` below the number of steps.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn gather<'a>(row: impl Fn(usize) -> &'a [u8], order: __m256i, blocks: &mut [Block]) {
-    let bytes = |i: usize| {
-        let bytes = &row(i)[..16];
-        // SAFETY: the slice has the 16 bytes that are read.
-        unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-    };
-    for half in [0, LANES] {
-        let quarter = |i: usize| {
-            let rows = _mm256_castsi128_si256(bytes(half + i));
-            _mm256_shuffle_epi8(_mm256_inserti128_si256::<1>(rows, bytes(half + 4 + i)), order)
-        };
-        let lanes = transpose4([quarter(0), quarter(1), quarter(2), quarter(3)]);
-        blocks.iter_mut().zip(lanes).for_each(|(block, lanes)| store(&mut block.0[half..], lanes));
+unsafe fn gather<const BYTES: usize, const COUNT: usize>(
+    rows: &[*const u8; ROWS],
+    order: __m256i,
+    blocks: &mut [Block],
+) {
+    for (step, blocks) in blocks.as_chunks_mut::<COUNT>().0.iter_mut().enumerate() {
+        for half in [0, LANES] {
+            let mut quarters = [_mm256_setzero_si256(); 4];
+            for (i, quarter) in quarters.iter_mut().enumerate() {
+                // SAFETY: the caller vouches for the rows.
+                let bytes =
+                    |row: usize| unsafe { _mm_loadu_si128(rows[half + row].add(step * BYTES).cast()) };
+                let lanes = _mm256_castsi128_si256(bytes(i));
+                *quarter = _mm256_shuffle_epi8(_mm256_inserti128_si256::<1>(lanes, bytes(4 + i)), order);
+            }
+            let lanes = transpose4(quarters);
+            blocks.iter_mut().zip(lanes).for_each(|(block, lanes)| store(&mut block.0[half..], lanes));
+        }
     }
 }
 
