@@ -44,7 +44,7 @@ impl Geometry {
             PatchOrder::Blocks(merge) => merge,
         };
         let unit = merge.checked_mul(layout.patch).unwrap_or(0);
-        if unit == 0 || canvas.width % unit != 0 || canvas.height % unit != 0 {
+        if !canvas.width.is_multiple_of(unit) || !canvas.height.is_multiple_of(unit) {
             return Err(Error::argument(format!(
                 "a canvas of {}x{} is not a multiple of blocks of {merge}x{merge} patches of {} pixels",
                 canvas.width, canvas.height, layout.patch

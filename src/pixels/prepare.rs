@@ -52,12 +52,9 @@ fn prepare_as<T: Element>(view: &View, recipe: &Recipe, execution: Execution) ->
             |row, content| affine.convert(row, content),
         )?
     } else {
-        let resampler = Resampler::new(view, width, height, recipe.filter, recipe.arithmetic)?;
+        let resampler = Resampler::new(view, width, height, recipe.filter, recipe.arithmetic, level)?;
         let table = Table::new(&recipe.normalize);
-        job.run(
-            |band, sink| resampler.rows(view, band, level, sink),
-            |row, content| table.convert(row, content),
-        )?
+        job.run(|band, sink| resampler.rows(view, band, sink), |row, content| table.convert(row, content))?
     };
     Ok(PixelValues { rows, columns, samples: T::wrap(samples) })
 }

@@ -138,7 +138,7 @@ impl Passes {
         let count = LANES.min(view.height() - first);
         let Some(taps) = &self.columns else {
             for y in first..first + count {
-                ring.row_mut(y).iter_mut().zip(view.row(y)).for_each(|(to, &from)| *to = f32::from(from));
+                ring.rows_mut(y, 1).iter_mut().zip(view.row(y)).for_each(|(to, &from)| *to = f32::from(from));
             }
             return count;
         };
@@ -149,7 +149,7 @@ impl Passes {
             for channel in 0..channels {
                 let sum = dot(taps.of(window), |k| lanes[(window.start + k) * channels + channel]);
                 for (r, value) in sum.iter().enumerate().take(count) {
-                    ring.row_mut(first + r)[x * channels + channel] = *value;
+                    ring.rows_mut(first + r, 1)[x * channels + channel] = *value;
                 }
             }
         }

@@ -2,9 +2,14 @@
 
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+use super::avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+use super::avx512::Avx512;
 use super::check_intermediate;
 use super::fixed::Axis;
 use super::native;
+use super::packed::{Kernel, Packed, Weights};
 use crate::Result;
 use crate::pixels::execution::Level;
 use crate::pixels::view::View;
@@ -16,6 +21,19 @@ pub struct Passes {
     horizontal: Option<Axis>,
     vertical: Option<Axis>,
     vertical_first: bool,
+    path: Path,
+}
+
+/// What computes the passes.
+#[derive(Clone, Debug)]
+enum Path {
+    Native,
+    /// Only where the machine has AVX2.
+    #[cfg(target_arch = "x86_64")]
+    Avx2(Packed),
+    /// Only where the machine has AVX-512 with VNNI.
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Packed),
 }
 
 impl PassOrder {
@@ -67,13 +85,42 @@ impl Passes {
             horizontal: axis(source.0, target.0)?,
             vertical: axis(source.1, target.1)?,
             vertical_first,
+            path: Path::Native,
         })
     }
 
+    /// The same passes with instructions of `level`, or plain ones if the weights do not suit them.
+    pub fn with_level(mut self, level: Level) -> Self {
+        self.path = match level.min(Level::best()) {
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => self.packed::<Avx512>().map_or(Path::Native, Path::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => self.packed::<Avx2>().map_or(Path::Native, Path::Avx2),
+            _ => Path::Native,
+        };
+        self
+    }
+
+    fn packed<K: Kernel>(&self) -> Option<Packed> {
+        let split = |axis: &Option<Axis>| match axis {
+            Some(axis) => Weights::new::<K>(axis).map(Some),
+            None => Some(None),
+        };
+        let (horizontal, vertical) = (split(&self.horizontal)?, split(&self.vertical)?);
+        Some(Packed { horizontal, vertical, vertical_first: self.vertical_first })
+    }
+
     /// Hands each output row of `band` to `sink`, in order.
-    pub fn rows(&self, view: &View, band: Range<usize>, level: Level, sink: &mut dyn FnMut(&[u8])) {
-        let _ = level;
-        native::rows(self, view, band, sink);
+    pub fn rows(&self, view: &View, band: Range<usize>, sink: &mut dyn FnMut(&[u8])) {
+        match &self.path {
+            Path::Native => native::rows(self, view, band, sink),
+            // SAFETY: `with_level` takes this path only where the instructions were detected.
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx2(packed) => unsafe { packed.rows::<Avx2>(view, band, sink) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512(packed) => unsafe { packed.rows::<Avx512>(view, band, sink) },
+        }
     }
 
     /// The horizontal pass.

@@ -1,11 +1,16 @@
 //! Resampling of 8-bit pixels, bit for bit as Pillow, torchvision or ATen do it.
 
 mod alpha;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod fixed;
 mod float;
 mod integer;
 mod native;
 mod nearest;
+mod packed;
 mod ring;
 mod weights;
 
@@ -54,11 +59,10 @@ pub fn resize_view(
     arithmetic: Arithmetic,
     execution: Execution,
 ) -> Result<Vec<u8>> {
-    let resampler = Resampler::new(view, width, height, filter, arithmetic)?;
+    let resampler = Resampler::new(view, width, height, filter, arithmetic, execution.level())?;
     let stride = width as usize * view.channels();
-    let collect = |view: &View| {
-        collect(height, stride, execution, |band, sink| resampler.rows(view, band, execution.level(), sink))
-    };
+    let collect =
+        |view: &View| collect(height, stride, execution, |band, sink| resampler.rows(view, band, sink));
     let blends = matches!(resampler, Resampler::Passes(_)) && matches!(arithmetic, Arithmetic::Pillow(_));
     if view.channels() != 4 || !blends {
         return collect(view);
@@ -95,7 +99,14 @@ pub(crate) enum Resampler {
 
 impl Resampler {
     /// The resampler from `view`'s size to `width` x `height`.
-    pub fn new(view: &View, width: u32, height: u32, filter: Filter, arithmetic: Arithmetic) -> Result<Self> {
+    pub fn new(
+        view: &View,
+        width: u32,
+        height: u32,
+        filter: Filter,
+        arithmetic: Arithmetic,
+        level: Level,
+    ) -> Result<Self> {
         check_size("target", width, height)?;
         let (source, target) = ((view.width(), view.height()), (width as usize, height as usize));
         Ok(match (arithmetic, filter) {
@@ -107,17 +118,21 @@ impl Resampler {
             _ if source == target => Self::Copy,
             (Arithmetic::Pillow(_), Filter::Nearest) => Self::Nearest(Nearest::pillow(source, target)),
             (Arithmetic::TorchvisionU8, Filter::Nearest) => Self::Nearest(Nearest::aten(source, target)),
-            (Arithmetic::Pillow(order), _) => Self::Passes(Passes::pillow(source, target, filter, order)?),
-            (Arithmetic::TorchvisionU8, _) => Self::Passes(Passes::torchvision(source, target, filter)?),
+            (Arithmetic::Pillow(order), _) => {
+                Self::Passes(Passes::pillow(source, target, filter, order)?.with_level(level))
+            }
+            (Arithmetic::TorchvisionU8, _) => {
+                Self::Passes(Passes::torchvision(source, target, filter)?.with_level(level))
+            }
         })
     }
 
     /// Hands each output row of `band` to `sink`, in order.
-    pub fn rows(&self, view: &View, band: Range<usize>, level: Level, sink: &mut dyn FnMut(&[u8])) {
+    pub fn rows(&self, view: &View, band: Range<usize>, sink: &mut dyn FnMut(&[u8])) {
         match self {
             Self::Copy => band.for_each(|y| sink(view.row(y))),
             Self::Nearest(nearest) => nearest.rows(view, band, sink),
-            Self::Passes(passes) => passes.rows(view, band, level, sink),
+            Self::Passes(passes) => passes.rows(view, band, sink),
         }
     }
 }

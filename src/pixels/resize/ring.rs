@@ -18,8 +18,8 @@ impl<T: Copy + Default> Ring<T> {
         &self.data[k % self.capacity * self.stride..][..self.stride]
     }
 
-    /// Row `k`, to be written.
-    pub fn row_mut(&mut self, k: usize) -> &mut [T] {
-        &mut self.data[k % self.capacity * self.stride..][..self.stride]
+    /// Rows `k..k + count`, to be written. `k` and the capacity are multiples of `count`, so that they lie together.
+    pub fn rows_mut(&mut self, k: usize, count: usize) -> &mut [T] {
+        &mut self.data[k % self.capacity * self.stride..][..count * self.stride]
     }
 }
