@@ -129,7 +129,8 @@ impl<'a> Head<'a> {
                     at += 9;
                     (width, height) = (width.max(x + w), height.max(y + h));
                     if flags & 0x80 != 0 {
-                        palette = coloured(table(bytes, at, flags)?);
+                        // Pillow falls back to the file's palette where the frame's own is the ramp of greys.
+                        palette = coloured(table(bytes, at, flags)?).or(palette);
                         at += 3 << ((flags & 7) + 1);
                     }
                     let bits = u32::from(bytes.u8_at(at)?);
@@ -163,7 +164,7 @@ fn table(bytes: &[u8], at: usize, flags: u8) -> Option<&[u8]> {
 
 /// The table, unless it is the ramp of greys, which Pillow leaves aside.
 fn coloured(table: &[u8]) -> Option<&[u8]> {
-    let ramp = table.as_chunks::<3>().0.iter().zip(0u8..).all(|(rgb, level)| *rgb == [level; 3]);
+    let ramp = table.as_chunks::<3>().0.iter().zip(0..=255).all(|(rgb, level)| *rgb == [level; 3]);
     (!ramp).then_some(table)
 }
 

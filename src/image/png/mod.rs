@@ -41,7 +41,8 @@ pub(super) fn decode(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result
 
 /// Decodes without a look at orientation and transparent colours, as Pillow does within icons.
 pub(super) fn decode_bare(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result<Image> {
-    let head = Head { transparency: None, ..Head::read(bytes, gate)? };
+    let mut head = Head::read(bytes, gate)?;
+    head.transparency = None;
     pixels(bytes, &head, &DecodePolicy { orient: false, ..*policy }, gate)
 }
 
