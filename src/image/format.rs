@@ -9,6 +9,10 @@ pub(super) enum Format {
     Jpeg,
     Png,
     WebP,
+    Gif,
+    Bmp,
+    Ppm,
+    Ico,
 }
 
 impl Format {
@@ -18,6 +22,10 @@ impl Format {
             Self::Jpeg => "jpeg",
             Self::Png => "png",
             Self::WebP => "webp",
+            Self::Gif => "gif",
+            Self::Bmp => "bmp",
+            Self::Ppm => "ppm",
+            Self::Ico => "ico",
         }
     }
 }
@@ -79,6 +87,19 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<Format> {
     }
     if bytes.starts_with(b"RIFF") && bytes.span(8, 4) == Some(b"WEBP") {
         return Ok(Format::WebP);
+    }
+    if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
+        return Ok(Format::Gif);
+    }
+    if let [b'P', b'1'..=b'6', ..] = bytes {
+        return Ok(Format::Ppm);
+    }
+    if bytes.starts_with(b"\0\0\x01\0") {
+        return Ok(Format::Ico);
+    }
+    // A bitmap without its file header starts with the size of its second one.
+    if bytes.starts_with(b"BM") || matches!(bytes.u32_le(0), Some(12 | 40 | 52 | 56 | 64 | 108 | 124)) {
+        return Ok(Format::Bmp);
     }
     Err(match unsupported(bytes) {
         Some(name) => Error::media(format!("unsupported format: {name}")),

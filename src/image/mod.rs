@@ -1,14 +1,18 @@
 //! Encoded bytes to 8-bit pixels: sniff, check limits from the header, decode, orient, convert.
 
+mod bmp;
 mod buffer;
 mod bytes;
 mod format;
+mod gif;
+mod ico;
 mod ifd;
 mod jpeg;
 mod limits;
 mod orient;
 mod png;
 mod policy;
+mod ppm;
 mod rows;
 mod webp;
 
@@ -54,6 +58,10 @@ pub fn header(bytes: &[u8], policy: &DecodePolicy, limits: &Limits) -> Result<He
         Format::Jpeg => jpeg::header(bytes, policy, &gate),
         Format::Png => png::header(bytes, policy, &gate),
         Format::WebP => webp::header(bytes, policy, &gate),
+        Format::Gif => gif::header(bytes, &gate),
+        Format::Bmp => bmp::header(bytes, &gate),
+        Format::Ppm => ppm::header(bytes, &gate),
+        Format::Ico => ico::header(bytes, &gate),
     }
 }
 
@@ -69,5 +77,9 @@ pub fn decode(bytes: &[u8], policy: &DecodePolicy, limits: &Limits) -> Result<Im
         Format::Jpeg => jpeg::decode(bytes, policy, &gate),
         Format::Png => png::decode(bytes, policy, &gate),
         Format::WebP => webp::decode(bytes, policy, &gate),
+        Format::Gif => gif::decode(bytes, policy, &gate),
+        Format::Bmp => bmp::decode(bytes, policy, &gate),
+        Format::Ppm => ppm::decode(bytes, policy, &gate),
+        Format::Ico => ico::decode(bytes, policy, &gate),
     }
 }

@@ -39,6 +39,14 @@ impl Colour {
     }
 }
 
+impl Colour {
+    /// The colours of a row, each opaque.
+    pub(super) fn opaque(&self, row: &[u8], out: &mut [[u8; 4]]) {
+        write::<4>(self, Blend::Drop, out.as_flattened_mut(), 1, row);
+        out.iter_mut().for_each(|pixel| pixel[3] = 255);
+    }
+}
+
 /// What happens to a pixel's alpha once the colour model and the policy are both known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blend {

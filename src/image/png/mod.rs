@@ -36,19 +36,29 @@ fn orientation(head: &Head, policy: &DecodePolicy) -> Orientation {
 }
 
 pub(super) fn decode(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result<Image> {
-    let head = Head::read(bytes, gate)?;
+    pixels(bytes, &Head::read(bytes, gate)?, policy, gate)
+}
+
+/// Decodes without a look at orientation and transparent colours, as Pillow does within icons.
+pub(super) fn decode_bare(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result<Image> {
+    let mut head = Head::read(bytes, gate)?;
+    head.transparency = None;
+    pixels(bytes, &head, &DecodePolicy { orient: false, ..*policy }, gate)
+}
+
+fn pixels(bytes: &[u8], head: &Head, policy: &DecodePolicy, gate: &Gate) -> Result<Image> {
     gate.size(head.width, head.height)?;
     let Region { x, y, width, height } = head.region;
     if width == 0 || height == 0 {
         return Err(gate.error("is damaged: its first frame has no pixels"));
     }
-    let orientation = orientation(&head, policy);
+    let orientation = orientation(head, policy);
     let samples = [1, 0, 3, 1, 2, 0, 4][usize::from(head.kind)];
     let layout = Layout { depth: head.depth, samples, sixteen: policy.sixteen };
     let line = 1 + layout.bytes(width);
     let batch = (BATCH / line).max(1);
     let working = (line * (batch + 3)) as u64 * 2 + INFLATE_BYTES;
-    let colour = colour(&head, policy, gate)?;
+    let colour = colour(head, policy, gate)?;
     let mut rows = Rows::new(gate, policy, (head.width, head.height), colour, orientation, working)?;
     let mut lines = Lines::new(bytes, head.data, policy.truncated, gate);
     let passes = if head.interlaced { &PASSES[..] } else { &[(0, 1, 0, 1)] };

@@ -1,0 +1,49 @@
+"""Every generated file gives exactly Pillow's pixels, or stands in the table of docs/decoding.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from mm_libtorch_encoder import _native
+
+from tests.image import corpus, reference
+
+FILES = list(corpus.everything())
+#: One file in so many belongs to the short run; a prime, so that each option of the products is met.
+STRIDE = 11
+
+
+def compare(make: Callable[[], bytes]) -> str | None:
+    """What differs, if anything."""
+    data = make()
+    expected = reference.accepts(data)
+    try:
+        got = _native.decode_image(data)
+    except _native.MediaError as error:
+        return None if expected is None else f"refused, but Pillow accepts it: {error}"
+    if expected is None:
+        return "accepted, but Pillow refuses it"
+    if got.shape != expected.shape:
+        return f"shape {got.shape} instead of {expected.shape}"
+    _, width, height = _native.image_header(data)
+    if (height, width) != got.shape[:2]:
+        return f"the header says {width}x{height}"
+    if not np.array_equal(got, expected):
+        return f"{np.count_nonzero((got != expected).any(axis=2))} pixels differ"
+    return None
+
+
+def differences(files: list[corpus.File]) -> dict[str, str]:
+    return {name: problem for name, make in files if (problem := compare(make))}
+
+
+def test_sample() -> None:
+    assert differences(FILES[::STRIDE]) == {}
+
+
+@pytest.mark.slow
+def test_everything() -> None:
+    assert len(FILES) > 2000
+    assert differences(FILES) == {}
