@@ -44,11 +44,15 @@ def version(root: Path = ROOT) -> str:
 def check_tools(python: str, facts: Mapping[str, Any]) -> None:
     """Says what is missing before anything is built."""
     if facts["torch"] is None:
-        raise Failure(f"{shown(python)} has no Torch. Install one there, or give --python an interpreter that has it.")
+        raise Failure(
+            f"{shown(python)} has no Torch. Install one there, or give --python an interpreter that has it."
+        )
     if numbers(facts["torch"])[:2] < OLDEST_HEADERS:
         raise Failure(
             f"Torch {facts['torch']} of {shown(python)} is too old to build with: the headers of Torch "
-            "{}.{} or newer are needed. The wheel itself then also runs on older ones.".format(*OLDEST_HEADERS)
+            "{}.{} or newer are needed. The wheel itself then also runs on older ones.".format(
+                *OLDEST_HEADERS
+            )
         )
     if not facts["libc"].startswith("glibc "):
         raise Failure(f"Wheels are built on Linux with glibc; this host has {facts['libc']}.")
@@ -64,7 +68,9 @@ def check_tools(python: str, facts: Mapping[str, Any]) -> None:
             raise Failure(f"The program {program} is missing. {remedy}")
     for module in ("auditwheel", "elftools"):
         if importlib.util.find_spec(module) is None:
-            raise Failure(f"The module {module} is missing. `pip install -r requirements/build.txt` brings it.")
+            raise Failure(
+                f"The module {module} is missing. `pip install -r requirements/build.txt` brings it."
+            )
 
 
 def search_path() -> str:
@@ -82,7 +88,11 @@ def build_environment(python: str, target: Path, environ: Mapping[str, str]) -> 
     """What cargo and build.rs are told; paths of this machine are kept out of the objects."""
     home = Path(environ.get("CARGO_HOME") or Path.home() / ".cargo")
     hidden = {str(ROOT): "/src", **{str(path): "/crates" for path in sorted(home.glob("registry/src/*"))}}
-    flags = environ.get("CARGO_ENCODED_RUSTFLAGS", "").split("\x1f") if "CARGO_ENCODED_RUSTFLAGS" in environ else []
+    flags = (
+        environ.get("CARGO_ENCODED_RUSTFLAGS", "").split("\x1f")
+        if "CARGO_ENCODED_RUSTFLAGS" in environ
+        else []
+    )
     flags = [flag for flag in flags or environ.get("RUSTFLAGS", "").split() if flag]
     flags += [f"--remap-path-prefix={path}={name}" for path, name in hidden.items()]
     prefixes = " ".join(f"-ffile-prefix-map={path}={name}" for path, name in hidden.items())
@@ -101,7 +111,9 @@ def build_environment(python: str, target: Path, environ: Mapping[str, str]) -> 
 
 def run(command: list[str], environment: Mapping[str, str], failure: str) -> None:
     """Runs a program whose output the user sees."""
-    if subprocess.run(command, cwd=ROOT, env=dict(environment), check=False, stdin=subprocess.DEVNULL).returncode:
+    if subprocess.run(
+        command, cwd=ROOT, env=dict(environment), check=False, stdin=subprocess.DEVNULL
+    ).returncode:
         raise Failure(failure)
 
 
@@ -122,7 +134,9 @@ def add_bridge(folder: Path, bridge: Path, wanted: bool) -> None:
             stray.unlink()
     if wanted:
         if not bridge.is_file():
-            raise Failure("The build made no LibTorch bridge; build.rs writes it into the folder MM_BRIDGE_DIR.")
+            raise Failure(
+                "The build made no LibTorch bridge; build.rs writes it into the folder MM_BRIDGE_DIR."
+            )
         shutil.copy(bridge, package / bridge.name)
 
 
@@ -131,14 +145,18 @@ def repair(wheel: Path, out: Path, exact: bool, environment: Mapping[str, str]) 
     command = [sys.executable, "-m", "auditwheel", "repair", f"--wheel-dir={out}"]
     command += [f"--exclude={pattern}" for pattern in HOST_LIBRARIES]
     command += ["--no-update-tags"] if exact else []
-    run([*command, str(wheel)], environment, "auditwheel could not repair the wheel; its own words are above.")
+    run(
+        [*command, str(wheel)], environment, "auditwheel could not repair the wheel; its own words are above."
+    )
     (repaired,) = out.glob("*.whl")
     return repaired
 
 
 def manifest_of(facts: Mapping[str, Any], policy: str, key: str, libc: str) -> dict[str, Any]:
     """The runtime record; `libc` is the floor that the libraries were measured to have."""
-    torch = {field: facts[field] for field in ("torch", "torch_revision", "torch_build", "torch_cuda", "cxx11_abi")}
+    torch = {
+        field: facts[field] for field in ("torch", "torch_revision", "torch_build", "torch_cuda", "cxx11_abi")
+    }
     return {
         "format": install_wheel.MANIFEST_FORMAT,
         "package": version(),
@@ -258,9 +276,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="build_wheel.py", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--exact", action="store_true", help="bind the wheel to exactly this Torch")
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "dist", metavar="DIR", help="write to DIR/<runtime-key>/ (default: dist)"
+        "--out",
+        type=Path,
+        default=ROOT / "dist",
+        metavar="DIR",
+        help="write to DIR/<runtime-key>/ (default: dist)",
     )
-    parser.add_argument("--python", default=sys.executable, metavar="PY", help="interpreter whose Torch is built for")
+    parser.add_argument(
+        "--python", default=sys.executable, metavar="PY", help="interpreter whose Torch is built for"
+    )
     options = parser.parse_args(arguments)
     try:
         wheel = build(options)

@@ -30,7 +30,7 @@ MANIFEST_PATH = f"{PACKAGE}/_runtime.json"
 MAX_WHEELS = 1000
 MAX_FOLDERS = 100_000
 MAX_DIRECTORY_BYTES = 4 * 1024 * 1024  # of one wheel's table of contents
-MAX_SHOWN_NAME = 120
+MAX_CELL = 120
 PROBE_SECONDS = 300
 
 # The policy. The same text, up to the end mark, stands in runtime.py and in install_wheel.py, which has to run alone;
@@ -326,18 +326,23 @@ def probe(python: str) -> dict[str, Any]:
 
 
 def shown(text: object) -> str:
-    """Text from outside, made safe to print and not too long."""
-    safe = "".join(letter if letter.isprintable() else "?" for letter in str(text))
-    return safe if len(safe) <= MAX_SHOWN_NAME else safe[: MAX_SHOWN_NAME - 3] + "..."
+    """Text from outside, made safe to print."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(text))
+
+
+def cell(text: object) -> str:
+    """The same, cut to what a table bears."""
+    safe = shown(text)
+    return safe if len(safe) <= MAX_CELL else safe[: MAX_CELL - 3] + "..."
 
 
 def table(wheels: list[Wheel], wheelhouse: Path) -> str:
     """Every wheel with its runtime key and the reasons against it, one reason a line."""
     rows = [("wheel", "runtime key", "verdict")]
     for wheel in wheels:
-        name = shown(os.path.relpath(wheel.path, wheelhouse))
-        key = shown(wheel.manifest["key"]) if wheel.manifest else "-"
-        first, *rest = [shown(reason) for reason in wheel.reasons] or ["fits"]
+        name = cell(os.path.relpath(wheel.path, wheelhouse))
+        key = cell(wheel.manifest["key"]) if wheel.manifest else "-"
+        first, *rest = [cell(reason) for reason in wheel.reasons] or ["fits"]
         rows.append((name, key, first))
         rows += [("", "", reason) for reason in rest]
     widths = [max(len(row[column]) for row in rows) for column in range(2)]

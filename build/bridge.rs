@@ -128,7 +128,8 @@ fn link(torch: &Path, objects: &[PathBuf], library: &Path) -> Result<(), String>
         .args(objects)
         .arg("-L")
         .arg(torch.join("lib"))
-        .args(["-ltorch_cpu", "-ldl"])
+        // libgcc's archive before its shared library: half-precision helpers are in no libgcc_s older than GCC 12's.
+        .args(["-ltorch_cpu", "-ldl", "-lgcc"])
         .status();
     match status {
         Ok(status) if status.success() => Ok(()),

@@ -25,7 +25,9 @@ def package_folder() -> Path | None:
 def pytest_configure(config: pytest.Config) -> None:
     folder = package_folder()
     if os.environ.get("MM_TEST_INSTALLED") and (folder is None or folder.is_relative_to(ROOT / "python")):
-        pytest.exit(f"The tests are to run against an installed wheel, but the package is at {folder}.", returncode=3)
+        pytest.exit(
+            f"The tests are to run against an installed wheel, but the package is at {folder}.", returncode=3
+        )
 
 
 def pytest_report_header(config: pytest.Config) -> str:

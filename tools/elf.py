@@ -34,7 +34,9 @@ def read(path: Path) -> SharedObject:
                     if tag.entry.d_tag == "DT_NEEDED":
                         needed.append(tag.needed)
                     elif tag.entry.d_tag in ("DT_RPATH", "DT_RUNPATH"):
-                        search_paths += (tag.rpath if tag.entry.d_tag == "DT_RPATH" else tag.runpath).split(":")
+                        search_paths += (tag.rpath if tag.entry.d_tag == "DT_RPATH" else tag.runpath).split(
+                            ":"
+                        )
             elif isinstance(section, GNUVerNeedSection):
                 for _, requirements in section.iter_versions():
                     for requirement in requirements:

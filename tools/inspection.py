@@ -95,7 +95,9 @@ def _record(report: Report, files: dict[str, Path]) -> None:
     listed: dict[str, str] = {}
     for name, path in files.items():
         if name.endswith(".dist-info/RECORD"):
-            listed.update((row[0], row[1]) for row in csv.reader(path.read_text("utf-8").splitlines()) if len(row) == 3)
+            listed.update(
+                (row[0], row[1]) for row in csv.reader(path.read_text("utf-8").splitlines()) if len(row) == 3
+            )
     if set(listed) != set(files):
         report.problems.append("RECORD does not list exactly the files of the wheel.")
     for name in sorted(set(listed) & set(files)):
@@ -117,20 +119,30 @@ def _libraries(report: Report, files: dict[str, Path], expected: Expected) -> No
             if search_path != wanted or not grafts:
                 report.problems.append(f"{name} has the library search path {search_path}.")
         if item.glibcxx > NEWEST_GLIBCXX:
-            report.problems.append(f"{name} needs GLIBCXX_{dotted(item.glibcxx)}; {dotted(NEWEST_GLIBCXX)} is promised.")
+            report.problems.append(
+                f"{name} needs GLIBCXX_{dotted(item.glibcxx)}; {dotted(NEWEST_GLIBCXX)} is promised."
+            )
         if item.glibc > NEWEST_GLIBC:
-            report.problems.append(f"{name} needs GLIBC_{dotted(item.glibc)}; {dotted(NEWEST_GLIBC)} is promised.")
+            report.problems.append(
+                f"{name} needs GLIBC_{dotted(item.glibc)}; {dotted(NEWEST_GLIBC)} is promised."
+            )
     for name, path in sorted(files.items()):
         content = path.read_bytes()
         shows = [folder for folder in expected.private_paths if folder.encode() in content]
         if shows:
             report.problems.append(f"{name} shows the build machine's path {shows[0]}.")
     report.facts.append(("highest GLIBC", dotted(libc_floor(objects))))
-    report.facts.append(("highest GLIBCXX", dotted(max((item.glibcxx for item in objects.values()), default=()))))
+    report.facts.append(
+        ("highest GLIBCXX", dotted(max((item.glibcxx for item in objects.values()), default=())))
+    )
 
 
 def _licences(report: Report, files: dict[str, Path]) -> None:
-    texts = {name.partition("/licenses/")[2]: path for name, path in files.items() if ".dist-info/licenses/" in name}
+    texts = {
+        name.partition("/licenses/")[2]: path
+        for name, path in files.items()
+        if ".dist-info/licenses/" in name
+    }
     for name in ("LICENSE", "rust-crates.txt"):
         if name not in texts or not texts[name].read_text("utf-8").strip():
             report.problems.append(f"The licence text {name} is missing or empty.")
@@ -163,12 +175,18 @@ def _names(report: Report, wheel: Path, files: dict[str, Path], expected: Expect
         return
     if manifest != expected.manifest:
         fields = sorted(key for key in expected.manifest if manifest.get(key) != expected.manifest[key])
-        report.problems.append(f"The runtime record differs from the build in {', '.join(fields) or 'extra fields'}.")
-    metadata = "".join(path.read_text("utf-8") for name, path in files.items() if name.endswith(".dist-info/METADATA"))
+        report.problems.append(
+            f"The runtime record differs from the build in {', '.join(fields) or 'extra fields'}."
+        )
+    metadata = "".join(
+        path.read_text("utf-8") for name, path in files.items() if name.endswith(".dist-info/METADATA")
+    )
     stated = re.search(r"^Version: (.*)$", metadata, re.MULTILINE)
     parts = wheel.name.removesuffix(".whl").split("-")
     if {stated and stated.group(1), parts[1], manifest["package"]} != {expected.version}:
-        report.problems.append(f"File name, metadata and record do not all say version {expected.version} of Cargo.toml.")
+        report.problems.append(
+            f"File name, metadata and record do not all say version {expected.version} of Cargo.toml."
+        )
     if parts[2:4] != ["cp311", "abi3"]:
         report.problems.append(f"The wheel is tagged {'-'.join(parts[2:4])} instead of cp311-abi3.")
     platform, machine = parts[-1], manifest["machine"]
@@ -177,9 +195,11 @@ def _names(report: Report, wheel: Path, files: dict[str, Path], expected: Expect
             report.problems.append(f"An exact wheel is tagged linux_{machine}, not {platform}.")
     else:
         many = re.fullmatch(rf"manylinux_(\d+)_(\d+)_{re.escape(machine)}", platform)
-        tag = (int(many.group(1)), int(many.group(2))) if many else (0,)
-        if not libc_floor(shared_objects(files)) <= tag <= NEWEST_GLIBC:
+        tag = (int(many.group(1)), int(many.group(2))) if many else ()
+        if not (tag and libc_floor(shared_objects(files)) <= tag <= NEWEST_GLIBC):
             report.problems.append(f"The platform tag {platform} does not cover what the libraries need.")
-    wheel_tags = "".join(path.read_text("utf-8") for name, path in files.items() if name.endswith(".dist-info/WHEEL"))
+    wheel_tags = "".join(
+        path.read_text("utf-8") for name, path in files.items() if name.endswith(".dist-info/WHEEL")
+    )
     if f"Tag: {'-'.join(parts[2:])}" not in wheel_tags.splitlines():
         report.problems.append("The WHEEL file and the file name have different tags.")

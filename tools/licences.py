@@ -31,7 +31,9 @@ def linked_crates(metadata: dict[str, Any]) -> list[dict[str, Any]]:
         for dependency in nodes[current]["deps"]:
             if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
                 waiting.append(dependency["pkg"])
-    return sorted((packages[name] for name in seen - {root}), key=lambda crate: (crate["name"], crate["version"]))
+    return sorted(
+        (packages[name] for name in seen - {root}), key=lambda crate: (crate["name"], crate["version"])
+    )
 
 
 def crate_texts(crates: list[dict[str, Any]]) -> str:
@@ -47,7 +49,9 @@ def crate_texts(crates: list[dict[str, Any]]) -> str:
             raise Missing(f"The crate {title} names no licence and carries no licence text.")
         for path in texts:
             if path.is_file():
-                users.setdefault(path.read_text("utf-8", "replace").strip(), []).append(f"{title} ({path.name})")
+                users.setdefault(path.read_text("utf-8", "replace").strip(), []).append(
+                    f"{title} ({path.name})"
+                )
     for text, names in users.items():
         lines += ["", "=" * 100, *names, "=" * 100, "", text]
     return "\n".join(lines) + "\n"
@@ -70,17 +74,28 @@ def system_licence(name: str, kind: str) -> str:
     if kind == "deb":
         texts = [Path("/usr/share/doc", name, "copyright")]
     elif shutil.which("rpm"):
-        done = subprocess.run(["rpm", "-q", "--licensefiles", name], check=False, capture_output=True, text=True)
+        done = subprocess.run(
+            ["rpm", "-q", "--licensefiles", name], check=False, capture_output=True, text=True
+        )
         texts = [Path(line) for line in done.stdout.splitlines() if line.startswith("/")]
     parts = [path.read_text("utf-8", "replace") for path in texts if path.is_file()]
     if not parts:
-        raise Missing(f"No licence text of the system package {name} is installed, so its library cannot be shipped.")
+        raise Missing(
+            f"No licence text of the system package {name} is installed, so its library cannot be shipped."
+        )
     return "\n".join(parts)
 
 
 def cargo_metadata(root: Path, target: str) -> dict[str, Any]:
     """`cargo metadata` of the crate with the wheel's features, for one target."""
-    command = ["cargo", "metadata", "--format-version=1", "--locked", "--features=python", f"--filter-platform={target}"]
+    command = [
+        "cargo",
+        "metadata",
+        "--format-version=1",
+        "--locked",
+        "--features=python",
+        f"--filter-platform={target}",
+    ]
     done = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)
     if done.returncode:
         raise Missing("`cargo metadata` failed, so the licences of the crates are unknown.")

@@ -1,7 +1,7 @@
 """Native multimodal encoder: media bytes in, owning Torch tensors with a tower's embeddings out.
 
-Importing this package loads neither Torch nor NumPy: every name is resolved when it is first touched. Names that
-need Torch check the build against the host then, and raise `RuntimeMismatch` where it does not fit;
+Importing this package loads neither Torch nor NumPy: every name is resolved when it is first touched. A module
+that needs Torch checks the build against the host first, and raises `RuntimeMismatch` where it does not fit;
 `mm_libtorch_encoder.preprocess` works on a host without Torch.
 """
 
@@ -37,7 +37,6 @@ _HOME = {
     "__version__": "_native",
     "preprocess": "preprocess",
 }
-_NEEDS_TORCH = frozenset({"Encoder"})
 
 __all__ = [
     "CheckpointError",
@@ -58,10 +57,6 @@ def __getattr__(name: str) -> Any:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in _NEEDS_TORCH:
-        from .runtime import check
-
-        check()
     module = import_module(f".{home}", __name__)
     value = module if name == home else getattr(module, name)
     globals()[name] = value

@@ -30,7 +30,12 @@ def test_every_torch_has_compiled_objects_of_its_own(host: dict[str, Any]) -> No
 
 
 def test_cargo_is_told_the_torch_and_a_bridge_folder_inside_the_cache(tmp_path: Path) -> None:
-    given = {"RUSTFLAGS": "-C target-cpu=x86-64", "CXXFLAGS": "-g0", "CARGO_HOME": str(tmp_path), "HOME": "/h"}
+    given = {
+        "RUSTFLAGS": "-C target-cpu=x86-64",
+        "CXXFLAGS": "-g0",
+        "CARGO_HOME": str(tmp_path),
+        "HOME": "/h",
+    }
     (tmp_path / "registry" / "src" / "somewhere").mkdir(parents=True)
     environment = build_wheel.build_environment("/env/bin/python", tmp_path / "cache", given)
     assert environment["MM_TORCH_PYTHON"] == environment["PYO3_PYTHON"] == "/env/bin/python"
@@ -57,7 +62,9 @@ def test_hosts_that_cannot_build(host: dict[str, Any], changes: dict[str, Any], 
 
 
 @pytest.mark.parametrize("program", ["cargo", "g++", "maturin", "patchelf"])
-def test_missing_programs_are_named(host: dict[str, Any], program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_named(
+    host: dict[str, Any], program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name == program else f"/bin/{name}")
     with pytest.raises(install_wheel.Failure) as raised:

@@ -18,7 +18,20 @@ GRAFT = "libjpeg-dad87949.so.62.3.0"
 
 def compile_library(path: Path, *flags: str, source: str = "int f(void) { return 1; }") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    command = ["g++", "-x", "c", "-", "-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{path.name}", "-o", str(path)]
+    command = [
+        "g++",
+        "-x",
+        "c",
+        "-",
+        "-x",
+        "none",
+        "-shared",
+        "-fPIC",
+        "-nostdlib",
+        f"-Wl,-soname,{path.name}",
+        "-o",
+        str(path),
+    ]
     subprocess.run([*command, "-Wl,--no-as-needed", *flags], input=source.encode(), check=True)
     return path
 
@@ -52,7 +65,11 @@ class Sample:
             "licenses/libjpeg62-turbo.txt": "text",
             "sboms/mm-libtorch-encoder.cyclonedx.json": "{}",
             "sboms/auditwheel.cdx.json": json.dumps(
-                {"components": [{"name": "libjpeg62-turbo", "purl": "pkg:deb/debian/libjpeg62-turbo@1%3A2.1.5-2"}]}
+                {
+                    "components": [
+                        {"name": "libjpeg62-turbo", "purl": "pkg:deb/debian/libjpeg62-turbo@1%3A2.1.5-2"}
+                    ]
+                }
             ),
         }.items():
             (self.information / path).parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +106,9 @@ def native_needs_torch(sample: Sample) -> None:
 
 
 def native_needs_cuda(sample: Sample) -> None:
-    compile_library(sample.package / "_native.abi3.so", str(compile_library(sample.libraries / "libcudart.so.13")))
+    compile_library(
+        sample.package / "_native.abi3.so", str(compile_library(sample.libraries / "libcudart.so.13"))
+    )
 
 
 def native_needs_python(sample: Sample) -> None:
@@ -98,32 +117,30 @@ def native_needs_python(sample: Sample) -> None:
 
 
 def bridge_needs_cuda_torch(sample: Sample) -> None:
-    compile_library(sample.package / "libmm_torch.so", str(compile_library(sample.libraries / "libtorch_cuda.so")))
+    compile_library(
+        sample.package / "libmm_torch.so", str(compile_library(sample.libraries / "libtorch_cuda.so"))
+    )
 
 
 def bridge_knows_a_path(sample: Sample) -> None:
     compile_library(sample.package / "libmm_torch.so", str(sample.cpu), "-Wl,-rpath,/opt/torch/lib")
 
 
-def new_glibc(sample: Sample) -> None:
+def needs_version(sample: Sample, library: str, version: str) -> None:
     versions = sample.base / "versions"
-    versions.write_text("GLIBC_2.39 { f; };")
+    versions.write_text(f"{version} {{ fresh; }};")
     flags = ("-Wl,--version-script", str(versions))
-    libc = compile_library(sample.libraries / "libc.so.6", *flags)
-    compile_library(
-        sample.package / "libmm_torch.so",
-        str(sample.cpu),
-        str(libc),
-        source="int f(void); int g(void) { return f(); }",
-    )
+    newer = compile_library(sample.libraries / library, *flags, source="int fresh(void) { return 1; }")
+    source = "int fresh(void); int g(void) { return fresh(); }"
+    compile_library(sample.package / "libmm_torch.so", str(sample.cpu), str(newer), source=source)
+
+
+def new_glibc(sample: Sample) -> None:
+    needs_version(sample, "libc.so.6", "GLIBC_2.39")
 
 
 def new_libstdcxx(sample: Sample) -> None:
-    versions = sample.base / "versions"
-    versions.write_text("GLIBCXX_3.4.31 { f; };")
-    library = compile_library(sample.libraries / "libstdc++.so.6", "-Wl,--version-script", str(versions))
-    source = "int f(void); int g(void) { return f(); }"
-    compile_library(sample.package / "libmm_torch.so", str(sample.cpu), str(library), source=source)
+    needs_version(sample, "libstdc++.so.6", "GLIBCXX_3.4.31")
 
 
 def no_bridge(sample: Sample) -> None:
@@ -269,8 +286,12 @@ def test_the_elf_reader_agrees_with_readelf(package: Path) -> None:
 
     for library in package.glob("*.so"):
         item = elf.read(library)
-        dynamic = subprocess.run(["readelf", "-d", library], check=True, capture_output=True, text=True).stdout
-        versions = subprocess.run(["readelf", "-V", library], check=True, capture_output=True, text=True).stdout
+        dynamic = subprocess.run(
+            ["readelf", "-d", library], check=True, capture_output=True, text=True
+        ).stdout
+        versions = subprocess.run(
+            ["readelf", "-V", library], check=True, capture_output=True, text=True
+        ).stdout
         assert item.needed == tuple(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
         glibc = [tuple(map(int, text.split("."))) for text in re.findall(r"Name: GLIBC_([\d.]+)", versions)]
         assert item.glibc == max(glibc, default=())

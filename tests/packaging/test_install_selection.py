@@ -94,7 +94,9 @@ def test_a_wheelhouse_that_is_no_folder(select: Any) -> None:
     assert (code, "is not a folder" in err) == (1, True)
 
 
-def test_without_torch_the_advice_is_to_install_it_oneself(make_wheel: MakeWheel, host: Any, select: Any) -> None:
+def test_without_torch_the_advice_is_to_install_it_oneself(
+    make_wheel: MakeWheel, host: Any, select: Any
+) -> None:
     host.update(dict.fromkeys(("torch", "torch_revision", "torch_build", "torch_cuda", "cxx11_abi")))
     make_wheel()
     code, out, err = select()
@@ -109,8 +111,16 @@ def test_without_torch_the_advice_is_to_install_it_oneself(make_wheel: MakeWheel
         (NAME.format("musllinux_1_2_x86_64"), {}, "built for musllinux_1_2_x86_64"),
         (NAME.format("manylinux_2_34_aarch64"), {}, "built for manylinux_2_34_aarch64"),
         ("mm_libtorch_encoder-0.3.0-cp312-abi3-manylinux_2_34_x86_64.whl", {}, "its name says cp312-abi3"),
-        ("mm_libtorch_encoder-0.3.0-cp312-cp312-manylinux_2_34_x86_64.whl", {}, "built for cp312, host has cp311"),
-        ("mm_libtorch_encoder-0.3.0-cp311-abi3-manylinux_2_34_x86_64.whl", {"package": "0.4.0"}, "its name says version"),
+        (
+            "mm_libtorch_encoder-0.3.0-cp312-cp312-manylinux_2_34_x86_64.whl",
+            {},
+            "built for cp312, host has cp311",
+        ),
+        (
+            "mm_libtorch_encoder-0.3.0-cp311-abi3-manylinux_2_34_x86_64.whl",
+            {"package": "0.4.0"},
+            "its name says version",
+        ),
         ("mm_libtorch_encoder-0.3.0.whl", {}, "is not a wheel of"),
         ("mm_libtorch_encoder-\x1b[31m\n.whl", {}, "is not a wheel of"),
     ],
@@ -195,8 +205,11 @@ def encrypted(path: Path) -> None:
 
 
 def wrong_checksum(path: Path) -> None:
-    data = path.read_bytes()
-    path.write_bytes(data.replace(b'"policy"', b'"POLICY"') if b'"policy"' in data else data[:80] + b"\0" + data[81:])
+    with zipfile.ZipFile(path) as archive:
+        record = archive.read("mm_libtorch_encoder/_runtime.json")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("mm_libtorch_encoder/_runtime.json", record)
+    path.write_bytes(path.read_bytes().replace(b'"2.14.1+cu130"', b'"2.14.2+cu130"'))
 
 
 def pipe(path: Path) -> None:
@@ -280,7 +293,9 @@ def test_the_interpreter_is_asked_without_this_project(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("python", ["/nonexistent/python", "/bin/false"])
-def test_an_interpreter_that_does_not_work(tmp_path: Path, python: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interpreter_that_does_not_work(
+    tmp_path: Path, python: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert install_wheel.main([str(tmp_path), "--python", python]) == 1
     assert python in capsys.readouterr().err
 

@@ -50,7 +50,11 @@ def test_the_record_states_the_measured_glibc(package: Path) -> None:
     record = mm_libtorch_encoder.runtime.manifest()
     if record is None:
         pytest.skip("a source checkout has no record")
-    versions = [text for library in libraries(package) for text in re.findall(r"GLIBC_([\d.]+)", readelf("-V", library))]
+    versions = [
+        text
+        for library in libraries(package)
+        for text in re.findall(r"GLIBC_([\d.]+)", readelf("-V", library))
+    ]
     floor = max(tuple(map(int, text.split("."))) for text in versions)
     assert record["libc"] == "glibc " + ".".join(map(str, floor))
     assert record["package"] == mm_libtorch_encoder.__version__
@@ -70,7 +74,9 @@ def test_import_is_quick_and_loads_neither_torch_nor_numpy() -> None:
         "print(time.perf_counter() - start, [name for name in ('torch', 'numpy') if name in sys.modules])"
     )
     outputs = [
-        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split(None, 1)
+        subprocess.run(
+            [sys.executable, "-c", program], check=True, capture_output=True, text=True
+        ).stdout.split(None, 1)
         for _ in range(5)
     ]
     assert [loaded.strip() for _, loaded in outputs] == ["[]"] * 5
@@ -109,7 +115,8 @@ def test_bases_of_the_exceptions() -> None:
         assert issubclass(getattr(mm_libtorch_encoder, name), base)
 
 
-def test_the_stub_describes_the_extension(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mypy.stubtest", "mm_libtorch_encoder._native", "--ignore-missing-stub"]
+def test_the_stub_describes_the_extension(package: Path, tmp_path: Path) -> None:
+    assert (package / "_native.pyi").is_file()
+    command = [sys.executable, "-m", "mypy.stubtest", "mm_libtorch_encoder._native"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

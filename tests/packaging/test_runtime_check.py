@@ -32,14 +32,18 @@ def test_a_fitting_record_passes_and_is_checked_once(
     runtime.check()
 
 
-def test_a_mismatch_is_raised_every_time(package_at: Path, manifest: dict[str, Any], host: dict[str, Any]) -> None:
+def test_a_mismatch_is_raised_every_time(
+    package_at: Path, manifest: dict[str, Any], host: dict[str, Any]
+) -> None:
     manifest["package"] = __version__
     (package_at / "_runtime.json").write_text(json.dumps(manifest))
     host.update(torch="2.10.0+cu126", torch_cuda="12.6")
     for _ in range(2):
         with pytest.raises(RuntimeMismatch) as raised:
             runtime.check()
-        assert "torch: built for 2.11 or newer (built with 2.14.1+cu130), host has 2.10.0+cu126" in str(raised.value)
+        assert "torch: built for 2.11 or newer (built with 2.14.1+cu130), host has 2.10.0+cu126" in str(
+            raised.value
+        )
         assert "cuda: built for 13.x, host has 12.6" in str(raised.value)
     assert isinstance(raised.value, RuntimeError)
 
@@ -52,7 +56,9 @@ def test_a_missing_record_is_refused(package_at: Path) -> None:
 @pytest.mark.parametrize("text", [b"", b"{}", b"[" * 60_000, b"\x00" * 70_000])
 def test_a_damaged_record_is_refused(package_at: Path, text: bytes) -> None:
     (package_at / "_runtime.json").write_bytes(text)
-    with pytest.raises(RuntimeMismatch, match=r"The runtime record _runtime.json .* Install the wheel again."):
+    with pytest.raises(
+        RuntimeMismatch, match=r"The runtime record _runtime.json .* Install the wheel again."
+    ):
         runtime.check()
 
 
@@ -65,7 +71,9 @@ def test_a_record_that_cannot_be_read_is_refused(package_at: Path) -> None:
 def test_a_record_of_another_release_is_refused(package_at: Path, manifest: dict[str, Any]) -> None:
     manifest["package"] = "0.0.1"
     (package_at / "_runtime.json").write_text(json.dumps(manifest))
-    with pytest.raises(RuntimeMismatch, match=f"the runtime record is of 0.0.1, the native library of {__version__}"):
+    with pytest.raises(
+        RuntimeMismatch, match=f"the runtime record is of 0.0.1, the native library of {__version__}"
+    ):
         runtime.check()
 
 

@@ -27,7 +27,9 @@ def test_both_files_hold_the_same_policy() -> None:
     ("manifest_changes", "host_changes", "fields"),
     [
         pytest.param({}, {}, [], id="stable-same"),
-        pytest.param({}, {"torch": "2.11.0+cu130", "torch_revision": "x", "torch_build": "y"}, [], id="stable-oldest"),
+        pytest.param(
+            {}, {"torch": "2.11.0+cu130", "torch_revision": "x", "torch_build": "y"}, [], id="stable-oldest"
+        ),
         pytest.param({}, {"torch": "2.10.1+cu130"}, ["torch"], id="stable-too-old"),
         pytest.param({}, {"torch": "2.9.0"}, ["torch"], id="stable-9-is-less-than-11"),
         pytest.param({}, {"torch": "3.0.0a0+git1234567"}, [], id="stable-next-major"),
@@ -98,7 +100,9 @@ def test_policy(
         ("stable", True, NO_TORCH, None),
     ],
 )
-def test_runtime_key(host: dict[str, Any], policy: str, kernels: bool, changes: dict[str, Any], key: str | None) -> None:
+def test_runtime_key(
+    host: dict[str, Any], policy: str, kernels: bool, changes: dict[str, Any], key: str | None
+) -> None:
     host.update(changes)
     assert runtime.runtime_key(policy, kernels, host) == key
 
@@ -107,12 +111,20 @@ def test_exact_key_is_readable_and_differs_with_every_field(host: dict[str, Any]
     key = runtime.runtime_key("exact", True, host)
     assert key is not None
     assert key.startswith("torch-2.14.1-cu130-x86_64-")
-    others = {"torch_revision": "0", "torch_build": "0", "torch_cuda": "13.1", "cxx11_abi": False, "libc": "glibc 2.37"}
+    others = {
+        "torch_revision": "0",
+        "torch_build": "0",
+        "torch_cuda": "13.1",
+        "cxx11_abi": False,
+        "libc": "glibc 2.37",
+    }
     keys = {runtime.runtime_key("exact", True, {**host, field: value}) for field, value in others.items()}
     assert len(keys | {key}) == len(others) + 1
 
 
-def test_the_sentence_names_the_key_of_a_fitting_wheel(manifest: dict[str, Any], host: dict[str, Any]) -> None:
+def test_the_sentence_names_the_key_of_a_fitting_wheel(
+    manifest: dict[str, Any], host: dict[str, Any]
+) -> None:
     host["torch_cuda"] = "12.8"
     sentence = runtime.mismatch(manifest, host)
     assert sentence is not None

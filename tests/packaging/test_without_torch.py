@@ -12,7 +12,9 @@ import pytest
 def run(program: str) -> str:
     python = os.environ.get("MM_PLAIN_PYTHON")
     if python is None:
-        pytest.skip("MM_PLAIN_PYTHON names no Python with NumPy and the wheel but without Torch; make test does")
+        pytest.skip(
+            "MM_PLAIN_PYTHON names no Python with NumPy and the wheel but without Torch; make test does"
+        )
     done = subprocess.run([python, "-c", program], capture_output=True, text=True, cwd=Path(python).parent)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -23,7 +25,9 @@ def test_that_python_has_no_torch() -> None:
 
 
 def test_the_package_imports_and_lists_its_names() -> None:
-    out = run("import mm_libtorch_encoder as m; print(m.__version__, 'Encoder' in dir(m), m.MediaError.__mro__[1])")
+    out = run(
+        "import mm_libtorch_encoder as m; print(m.__version__, 'Encoder' in dir(m), m.MediaError.__mro__[1])"
+    )
     assert "True <class 'ValueError'>" in out
 
 
