@@ -3,8 +3,8 @@
 
     python install_wheel.py WHEELHOUSE [--dry-run] [--python PY]
 
-Needs nothing but the standard library, downloads nothing and never touches Torch. Every wheel below WHEELHOUSE is
-judged by the runtime record inside it. Where none or several fit, all are listed with the reason and the exit
+Needs nothing but the standard library, downloads nothing and never touches Torch. Every wheel below WHEELHOUSE
+is judged by the runtime record inside it. Where none or several fit, all are listed with the reason and the exit
 code is 1.
 """
 
@@ -33,8 +33,8 @@ MAX_DIRECTORY_BYTES = 4 * 1024 * 1024  # of one wheel's table of contents
 MAX_CELL = 120
 PROBE_SECONDS = 300
 
-# The policy. The same text, up to the end mark, stands in runtime.py and in install_wheel.py, which has to run alone;
-# a test holds the two equal.
+# The policy. The same text, up to the end mark, stands in runtime.py and in install_wheel.py, which has to run
+# alone; a test holds the two equal.
 MANIFEST_FORMAT = 1
 MAX_MANIFEST_BYTES = 64 * 1024
 OLDEST_TORCH = (2, 11)
@@ -91,7 +91,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def parse_manifest(text: bytes) -> dict[str, Any]:
-    """The record as a dictionary; a ValueError whose text completes "the runtime record ..." if it is not one."""
+    """The record as a dictionary; a ValueError whose text completes "the runtime record ..." if it is none."""
     if len(text) > MAX_MANIFEST_BYTES:
         raise ValueError(f"is larger than {MAX_MANIFEST_BYTES} bytes")
     try:
@@ -113,7 +113,7 @@ def parse_manifest(text: bytes) -> dict[str, Any]:
 
 
 def numbers(text: str | None) -> tuple[int, ...]:
-    """The leading dotted number of a version or libc name: (2, 14, 1) of "2.14.1+cu130"; () where there is none."""
+    """The first dotted number of a version or libc name: (2, 14, 1) of "2.14.1+cu130"; () without one."""
     found = re.search(r"\d{1,9}(?:\.\d{1,9})*", text or "", re.ASCII)
     return tuple(int(part) for part in found.group().split(".")) if found else ()
 
@@ -147,7 +147,7 @@ def runtime_key(policy: str, kernels: bool, host: dict[str, Any]) -> str | None:
 
 
 def differences(manifest: dict[str, Any], host: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Every field in which `host` does not fit the wheel: (field, what the wheel wants, what the host has)."""
+    """Every field in which `host` does not fit the wheel: (field, wanted by the wheel, had by the host)."""
     found: list[tuple[str, str, str]] = []
     oldest = ".".join(str(part) for part in OLDEST_TORCH)
     exact = manifest["policy"] == "exact"
@@ -241,8 +241,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
 def _check_directory_size(file: Any) -> None:
     """Bounds the table of contents before zipfile reads all of it into memory.
 
-    Wheels carry no archive comment and no zip64 part, so the end record is exactly the last 22 bytes; a file made
-    otherwise is refused, which leaves zipfile no second way to read it.
+    Wheels carry no archive comment and no zip64 part, so the end record is exactly the last 22 bytes; a file
+    made otherwise is refused, which leaves zipfile no second way to read it.
     """
     size = file.seek(0, os.SEEK_END)
     if size < 22:
@@ -306,7 +306,8 @@ def probe(python: str) -> dict[str, Any]:
     """The facts of another interpreter, which needs nothing of this project."""
     # Without the current folder on its path, so that a file called torch.py in it is not taken for Torch.
     program = (
-        "from __future__ import annotations\nimport sys\nsys.path[:] = [entry for entry in sys.path if entry]\n"
+        "from __future__ import annotations\n"
+        "import sys\nsys.path[:] = [entry for entry in sys.path if entry]\n"
         f"import json\n{inspect.getsource(host_facts)}\nprint()\nprint(json.dumps(host_facts()))"
     )
     try:
@@ -380,6 +381,7 @@ def install(python: str, wheel: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """The command line; the exit code is 0, or 1 with a sentence on stderr."""
     parser = argparse.ArgumentParser(prog="install_wheel.py", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "wheelhouse", type=Path, metavar="WHEELHOUSE", help="folder that holds wheels, at any depth"

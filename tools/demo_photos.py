@@ -1,6 +1,6 @@
-"""Puts two photographs into a folder: a JPEG and a PNG, both in the public domain, out of scikit-image's wheel.
+"""Puts two photographs into a folder, a JPEG and a PNG in the public domain, out of scikit-image's wheel.
 
-python tools/demo_photos.py FOLDER
+Run: python tools/demo_photos.py FOLDER
 """
 
 from __future__ import annotations

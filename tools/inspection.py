@@ -1,4 +1,4 @@
-"""Judges a finished wheel: what is inside, what it asks of its host, and whether its record tells the truth."""
+"""Judges a finished wheel: what is inside, what it asks of its host, whether its record tells the truth."""
 
 from __future__ import annotations
 

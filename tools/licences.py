@@ -1,4 +1,4 @@
-"""Licence texts of everything that a wheel carries beside our own code: Rust crates and grafted system libraries."""
+"""Licence texts of all that a wheel carries beside our own code: Rust crates, grafted system libraries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Missing(Exception):
 
 
 def linked_crates(metadata: dict[str, Any]) -> list[dict[str, Any]]:
-    """Packages of `cargo metadata` that end up in the library: normal dependencies, without build and test ones."""
+    """Packages of `cargo metadata` that end up in the library: without build and test dependencies."""
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     root = metadata["resolve"]["root"]
@@ -37,7 +37,7 @@ def linked_crates(metadata: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def crate_texts(crates: list[dict[str, Any]]) -> str:
-    """One document: each crate with its licence expression, and each distinct text once with the crates under it."""
+    """One document: each crate with its licence expression, each distinct text once with the crates under it."""
     users: dict[str, list[str]] = {}
     lines = ["Rust crates linked into this library, and their licences.", ""]
     for crate in crates:

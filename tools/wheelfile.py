@@ -31,7 +31,7 @@ def record_hash(content: bytes) -> str:
 
 
 def pack(folder: Path, wheel: Path) -> None:
-    """Writes an unpacked wheel with a fresh RECORD; dates, order and permissions do not depend on this machine."""
+    """Writes an unpacked wheel with a fresh RECORD; dates, order and permissions are the same everywhere."""
     record = dist_info(folder) / "RECORD"
     record.unlink(missing_ok=True)
     files = sorted(path for path in folder.rglob("*") if path.is_file())

@@ -1,7 +1,7 @@
 """Native multimodal encoder: media bytes in, owning Torch tensors with a tower's embeddings out.
 
-Importing this package loads neither Torch nor NumPy: every name is resolved when it is first touched. A module
-that needs Torch checks the build against the host first, and raises `RuntimeMismatch` where it does not fit;
+Importing this package loads neither Torch nor NumPy: every name is resolved when it is first touched. A
+module that needs Torch checks the build against the host first, and raises `RuntimeMismatch` where it does not fit;
 `mm_libtorch_encoder.preprocess` works on a host without Torch.
 """
 

@@ -1,8 +1,8 @@
-"""Does this build fit the host's Torch? The record of the build, and the check made before the bridge is opened.
+"""Does this build fit the host's Torch? The record of the build, and the check before the bridge is opened.
 
 `_runtime.json` is written by build_wheel.py. A source checkout (`maturin develop`) has no record: its bridge was
-compiled on this host against this Torch, so only the oldest supported Torch is checked there. An installed
-package without a record is refused.
+compiled on this host, so only the oldest supported Torch is checked there. An installed package without a record
+is refused.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 MANIFEST_NAME = "_runtime.json"
 
-# The policy. The same text, up to the end mark, stands in runtime.py and in install_wheel.py, which has to run alone;
-# a test holds the two equal.
+# The policy. The same text, up to the end mark, stands in runtime.py and in install_wheel.py, which has to run
+# alone; a test holds the two equal.
 MANIFEST_FORMAT = 1
 MAX_MANIFEST_BYTES = 64 * 1024
 OLDEST_TORCH = (2, 11)
@@ -72,7 +72,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def parse_manifest(text: bytes) -> dict[str, Any]:
-    """The record as a dictionary; a ValueError whose text completes "the runtime record ..." if it is not one."""
+    """The record as a dictionary; a ValueError whose text completes "the runtime record ..." if it is none."""
     if len(text) > MAX_MANIFEST_BYTES:
         raise ValueError(f"is larger than {MAX_MANIFEST_BYTES} bytes")
     try:
@@ -94,7 +94,7 @@ def parse_manifest(text: bytes) -> dict[str, Any]:
 
 
 def numbers(text: str | None) -> tuple[int, ...]:
-    """The leading dotted number of a version or libc name: (2, 14, 1) of "2.14.1+cu130"; () where there is none."""
+    """The first dotted number of a version or libc name: (2, 14, 1) of "2.14.1+cu130"; () without one."""
     found = re.search(r"\d{1,9}(?:\.\d{1,9})*", text or "", re.ASCII)
     return tuple(int(part) for part in found.group().split(".")) if found else ()
 
@@ -128,7 +128,7 @@ def runtime_key(policy: str, kernels: bool, host: dict[str, Any]) -> str | None:
 
 
 def differences(manifest: dict[str, Any], host: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Every field in which `host` does not fit the wheel: (field, what the wheel wants, what the host has)."""
+    """Every field in which `host` does not fit the wheel: (field, wanted by the wheel, had by the host)."""
     found: list[tuple[str, str, str]] = []
     oldest = ".".join(str(part) for part in OLDEST_TORCH)
     exact = manifest["policy"] == "exact"
@@ -162,7 +162,7 @@ def differences(manifest: dict[str, Any], host: dict[str, Any]) -> list[tuple[st
 
 
 def manifest() -> dict[str, Any] | None:
-    """The record of this build, or None in a source checkout; `RuntimeMismatch` where it is missing or damaged."""
+    """The record of this build, or None in a source checkout. `RuntimeMismatch`: it is missing or damaged."""
     from ._native import RuntimeMismatch
 
     path = Path(__file__).with_name(MANIFEST_NAME)
@@ -173,12 +173,13 @@ def manifest() -> dict[str, Any] | None:
         if _in_source_checkout(path.parent):
             return None
         raise RuntimeMismatch(
-            f"This installation of mm-libtorch-encoder has no runtime record ({MANIFEST_NAME}), so it is unknown which "
-            "Torch it fits. Install a wheel made by build_wheel.py."
+            f"This installation of mm-libtorch-encoder has no runtime record ({MANIFEST_NAME}), so it is unknown "
+            "which Torch it fits. Install a wheel made by build_wheel.py."
         ) from None
     except OSError:
         raise RuntimeMismatch(
-            f"The runtime record {MANIFEST_NAME} of mm-libtorch-encoder cannot be read. Install the wheel again."
+            f"The runtime record {MANIFEST_NAME} of mm-libtorch-encoder cannot be read. "
+            "Install the wheel again."
         ) from None
     try:
         return parse_manifest(text)
@@ -198,12 +199,15 @@ def mismatch(manifest: dict[str, Any], host: dict[str, Any]) -> str | None:
     if key is None:
         advice = "No wheel fits this host before it has Torch {}.{} or newer.".format(*OLDEST_TORCH)
     elif key == manifest["key"]:
-        advice = f"A wheel with runtime key {key} that was built for such a host would fit (build_wheel.py makes one)."
+        advice = (
+            f"A wheel with runtime key {key}, built for such a host, would fit (build_wheel.py makes one)."
+        )
     else:
         advice = (
             f"A wheel with runtime key {key} would fit (build_wheel.py makes one, install_wheel.py picks it)."
         )
-    return f"mm-libtorch-encoder {manifest['package']} (runtime key {manifest['key']}) does not fit this host: {fields}. {advice}"
+    name = f"mm-libtorch-encoder {manifest['package']} (runtime key {manifest['key']})"
+    return f"{name} does not fit this host: {fields}. {advice}"
 
 
 _fits = False
@@ -221,14 +225,15 @@ def check() -> None:
         host = host_facts()
     except Exception as error:
         raise RuntimeMismatch(
-            "Torch is installed but cannot be imported, so nothing that needs it can run; `import torch` shows why."
+            "Torch is installed but cannot be imported, so nothing that needs it can run. "
+            "`import torch` shows why."
         ) from error
     if record is None:
         record = _development_record(host, __version__)
     if record["package"] != __version__:
         raise RuntimeMismatch(
-            f"Parts of two releases of mm-libtorch-encoder are mixed: the runtime record is of {record['package']}, "
-            f"the native library of {__version__}. Install the wheel again."
+            "Parts of two releases of mm-libtorch-encoder are mixed: "
+            f"the runtime record is of {record['package']}, the native library of {__version__}. Install the wheel again."
         )
     sentence = mismatch(record, host)
     if sentence is not None:

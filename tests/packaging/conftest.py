@@ -54,14 +54,15 @@ def make_wheel(tmp_path: Path) -> Callable[..., Path]:
     ) -> Path:
         path = tmp_path / folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        information = "mm_libtorch_encoder-{}.dist-info".format(changes.get("package", "0.3.0"))
-        version = changes.get("package", "0.3.0")
+        project, version = "mm-libtorch-encoder", changes.get("package", "0.3.0")
+        tag = "cp311-abi3-manylinux_2_34_x86_64"
+        information = f"mm_libtorch_encoder-{version}.dist-info"
         content = json.dumps({**MANIFEST, **changes}).encode() if record is None else record
         files = {
             "mm_libtorch_encoder/__init__.py": b"",
             "mm_libtorch_encoder/_runtime.json": content,
-            f"{information}/METADATA": f"Metadata-Version: 2.1\nName: mm-libtorch-encoder\nVersion: {version}\n".encode(),
-            f"{information}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp311-abi3-manylinux_2_34_x86_64\n",
+            f"{information}/METADATA": f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n".encode(),
+            f"{information}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
         }
         rows = "".join(f"{file},,\n" for file in [*files, f"{information}/RECORD"])
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import build_wheel
 import install_wheel
-import pytest
 
 
 def test_every_torch_has_compiled_objects_of_its_own(host: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tools import elf, inspection, wheelfile
 
 PLATFORM = "manylinux_2_34_x86_64"

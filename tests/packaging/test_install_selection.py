@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import install_wheel
 import pytest
+
+import install_wheel
 
 MakeWheel = Callable[..., Path]
 NAME = "mm_libtorch_encoder-0.3.0-cp311-abi3-{}.whl"

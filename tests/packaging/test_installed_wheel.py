@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tools import inspection
 
 import mm_libtorch_encoder
+from tools import inspection
 
 FOREIGN = re.compile(r"torch|c10|cuda|cublas|python", re.IGNORECASE)
 
@@ -85,8 +85,10 @@ def test_import_is_quick_and_loads_neither_torch_nor_numpy() -> None:
 
 def test_exceptions_and_data_classes_need_no_torch() -> None:
     program = (
-        "import sys\nfrom mm_libtorch_encoder import (CheckpointError, DecodePolicy, DeviceOutOfMemory, EncoderClosed,"
-        " ImageMetadata, MediaError, RuntimeMismatch)\nassert 'torch' not in sys.modules\n"
+        "import sys\n"
+        "from mm_libtorch_encoder import CheckpointError, DeviceOutOfMemory, EncoderClosed, MediaError\n"
+        "from mm_libtorch_encoder import ImageMetadata, ImageResult, RuntimeMismatch, preprocess\n"
+        "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
 

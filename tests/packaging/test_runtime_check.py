@@ -1,4 +1,4 @@
-"""The check at the door: record missing, damaged, of another host, of another release; and a source checkout."""
+"""The check at the door: record missing, damaged, of another host or release; and a source checkout."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_source_checkout_refuses_an_old_torch(
 ) -> None:
     (tmp_path / "Cargo.toml").write_bytes((root / "Cargo.toml").read_bytes())
     host["torch"] = "2.10.0"
-    with pytest.raises(RuntimeMismatch, match="host has 2.10.0"):
+    with pytest.raises(RuntimeMismatch, match=r"host has 2\.10\.0"):
         runtime.check()
 
 

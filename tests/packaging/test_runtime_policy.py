@@ -6,9 +6,9 @@ import inspect
 import json
 from typing import Any
 
-import install_wheel
 import pytest
 
+import install_wheel
 from mm_libtorch_encoder import runtime
 
 EXACT = {"policy": "exact", "libc": "glibc 2.36", "key": "torch-2.14.1-cu130-x86_64-0"}
