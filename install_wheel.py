@@ -3,9 +3,9 @@
 
     python install_wheel.py WHEELHOUSE [--dry-run] [--python PY]
 
-Needs nothing but the standard library, downloads nothing and never touches Torch. Every wheel below WHEELHOUSE
-is judged by the runtime record inside it. Where none or several fit, all are listed with the reason and the exit
-code is 1.
+Needs nothing but the standard library, downloads nothing and never touches Torch. Every wheel below
+WHEELHOUSE is judged by the runtime record inside it. Where none or several fit, all are listed with the
+reason and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MAX_DIRECTORY_BYTES = 4 * 1024 * 1024  # of one wheel's table of contents
 MAX_CELL = 120
 PROBE_SECONDS = 300
 
-# The policy. The same text, up to the end mark, stands in runtime.py and in install_wheel.py, which has to run
-# alone; a test holds the two equal.
+# The policy. The same text, up to the end mark, stands in runtime.py and in install_wheel.py, which has to
+# run alone; a test holds the two equal.
 MANIFEST_FORMAT = 1
 MAX_MANIFEST_BYTES = 64 * 1024
 OLDEST_TORCH = (2, 11)
@@ -91,7 +91,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def parse_manifest(text: bytes) -> dict[str, Any]:
-    """The record as a dictionary; a ValueError whose text completes "the runtime record ..." if it is none."""
+    """The record as a dictionary; a ValueError that completes "the runtime record ..." where it is none."""
     if len(text) > MAX_MANIFEST_BYTES:
         raise ValueError(f"is larger than {MAX_MANIFEST_BYTES} bytes")
     try:

@@ -37,7 +37,7 @@ def linked_crates(metadata: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def crate_texts(crates: list[dict[str, Any]]) -> str:
-    """One document: each crate with its licence expression, each distinct text once with the crates under it."""
+    """One document: each crate with its licence expression, each distinct text once with its crates."""
     users: dict[str, list[str]] = {}
     lines = ["Rust crates linked into this library, and their licences.", ""]
     for crate in crates:

@@ -1,8 +1,8 @@
 """Native multimodal encoder: media bytes in, owning Torch tensors with a tower's embeddings out.
 
 Importing this package loads neither Torch nor NumPy: every name is resolved when it is first touched. A
-module that needs Torch checks the build against the host first, and raises `RuntimeMismatch` where it does not fit;
-`mm_libtorch_encoder.preprocess` works on a host without Torch.
+module that needs Torch checks the build against the host first, and raises `RuntimeMismatch` where it does
+not fit; `mm_libtorch_encoder.preprocess` works on a host without Torch.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import preprocess as preprocess
     from ._native import CheckpointError as CheckpointError
+    from ._native import DecodePolicy as DecodePolicy
     from ._native import DeviceOutOfMemory as DeviceOutOfMemory
     from ._native import EncoderClosed as EncoderClosed
     from ._native import MediaError as MediaError
     from ._native import RuntimeMismatch as RuntimeMismatch
     from ._native import __version__ as __version__
     from .encoder import Encoder as Encoder
-    from .preprocess import DecodePolicy as DecodePolicy
     from .result import ImageMetadata as ImageMetadata
     from .result import ImageResult as ImageResult
 
 # The module that defines each public name; the name of a module stands for the module itself.
 _HOME = {
     "CheckpointError": "_native",
-    "DecodePolicy": "preprocess",
+    "DecodePolicy": "_native",
     "DeviceOutOfMemory": "_native",
     "Encoder": "encoder",
     "EncoderClosed": "_native",

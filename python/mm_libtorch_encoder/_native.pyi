@@ -1,8 +1,17 @@
-from typing import Any
+"""The native parts; use `mm_libtorch_encoder` and `mm_libtorch_encoder.preprocess`, not this module."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+_Pixels: TypeAlias = NDArray[np.uint8]
+_Canvas: TypeAlias = tuple[int, int, int, int, int, int]
+_Grid: TypeAlias = tuple[int, int, int]
+
+__all__: list[str]
 __version__: str
 
 class MediaError(ValueError): ...
@@ -11,10 +20,43 @@ class RuntimeMismatch(RuntimeError): ...
 class EncoderClosed(RuntimeError): ...
 class DeviceOutOfMemory(RuntimeError): ...
 
-def decode_image(data: bytes, policy: str, max_pixels: int | None) -> NDArray[np.uint8]: ...
+@final
+class DecodePolicy:
+    """What a decoder does where engines disagree; part of a result's identity."""
 
+    def __new__(
+        cls,
+        *,
+        orient: bool = False,
+        alpha: str = "drop",
+        background: tuple[int, int, int] = ...,
+        sixteen: str = "pillow",
+        truncated: str = "refuse",
+        icc: str = "ignore",
+    ) -> DecodePolicy: ...
+    @staticmethod
+    def preset(name: str) -> DecodePolicy:
+        """The policy of that name: ``"pillow"``, ``"hf"``, ``"vllm"`` or ``"sglang"``."""
+    def identity(self) -> str:
+        """Equal for equal policies and stable between releases, for cache keys."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+def decode_image(
+    data: bytes | bytearray | memoryview,
+    policy: DecodePolicy | str | None = None,
+    max_pixels: int | None = None,
+) -> _Pixels: ...
+def image_header(
+    data: bytes | bytearray | memoryview,
+    policy: DecodePolicy | str | None = None,
+    max_pixels: int | None = None,
+) -> tuple[str, int, int]: ...
+
+@final
 class Normalization:
-    """From 8-bit levels to a tower's values: one table of 256 ``float32`` a channel, and the values of padded samples."""
+    """From 8-bit levels to a tower's values: a table of 256 ``float32`` a channel, and padded samples."""
 
     @staticmethod
     def named(
@@ -38,11 +80,18 @@ class Normalization:
     def table(self) -> NDArray[np.float32]:
         """A copy of the table, ``float32 [3, 256]``."""
 
+@final
 class PixelRecipe:
-    """All that turns an image into a tower's rows, but the canvas."""
+    """All that turns an image into a tower's rows, but the canvas.
 
-    def __init__(
-        self,
+    ``frames`` copies of the image a patch; blocks of ``merge * merge`` patches stand together. ``samples`` is
+    the order within a row: ``"channel-frame"`` ``[channel][frame][y][x]``, ``"frame-channel"``
+    ``[frame][channel][y][x]`` or ``"channels-last"`` ``[frame][y][x][channel]``. ``dtype`` is ``"float32"``,
+    ``"float16"`` or ``"bfloat16"``.
+    """
+
+    def __new__(
+        cls,
         normalization: Normalization,
         patch: int,
         *,
@@ -52,19 +101,10 @@ class PixelRecipe:
         dtype: str = "float32",
         filter: str = "bicubic",
         arithmetic: str = "pillow",
-    ) -> None:
-        """``frames`` copies of the image a patch; blocks of ``merge * merge`` patches stand together.
-
-        ``samples`` is the order within a row: ``"channel-frame"`` ``[channel][frame][y][x]``, ``"frame-channel"``
-        ``[frame][channel][y][x]`` or ``"channels-last"`` ``[frame][y][x][channel]``. ``dtype`` is ``"float32"``,
-        ``"float16"`` or ``"bfloat16"``.
-        """
-
-Pixels = NDArray[np.uint8]
-CanvasTuple = tuple[int, int, int, int, int, int]
+    ) -> PixelRecipe: ...
 
 def resize(
-    image: Pixels,
+    image: _Pixels,
     width: int,
     height: int,
     filter: str = "bicubic",
@@ -74,12 +114,17 @@ def resize(
     level: str | None = None,
 ) -> NDArray[Any]: ...
 def resize_batch(
-    images: list[Pixels], sizes: list[tuple[int, int]], filter: str = "bicubic", arithmetic: str = "pillow"
+    images: list[_Pixels],
+    sizes: list[tuple[int, int]],
+    filter: str = "bicubic",
+    arithmetic: str = "pillow",
 ) -> list[NDArray[Any]]: ...
 def prepare(
-    image: Pixels, recipe: PixelRecipe, canvas: CanvasTuple, *, bands: int = 1, level: str | None = None
+    image: _Pixels, recipe: PixelRecipe, canvas: _Canvas, *, bands: int = 1, level: str | None = None
 ) -> NDArray[Any]: ...
-def prepare_batch(images: list[Pixels], recipe: PixelRecipe, canvases: list[CanvasTuple]) -> list[NDArray[Any]]: ...
+def prepare_batch(
+    images: list[_Pixels], recipe: PixelRecipe, canvases: list[_Canvas]
+) -> list[NDArray[Any]]: ...
 def smart_resize(
     height: int, width: int, factor: int, min_pixels: int, max_pixels: int, at_least_one: bool
 ) -> tuple[int, int]: ...
@@ -99,3 +144,83 @@ def content_hash(data: bytes) -> str: ...
 def content_hash_u64(data: bytes) -> int: ...
 def base64_encode(data: bytes) -> str: ...
 def base64_decode(text: bytes) -> bytes: ...
+def families() -> list[str]:
+    """Names of the families of this build."""
+
+def make_checkpoint(family: str, directory: Path, seed: int = 0) -> None:
+    """Writes a small checkpoint with seeded random weights in a family's published layout to a new folder."""
+
+@final
+class Processor:
+    """The preprocessing of one checkpoint's family."""
+
+    def __new__(
+        cls, checkpoint: Path, model: str = "", family: str | None = None, *, backend: str | None = None
+    ) -> Processor: ...
+    @property
+    def family(self) -> str: ...
+    def plan(self, width: int, height: int) -> tuple[_Grid, int]:
+        """((frames, rows, columns) in patches, tokens) of an image of ``width`` x ``height`` pixels."""
+    def plan_bytes(self, data: bytes) -> tuple[_Grid, int]:
+        """The same for encoded bytes, read from their header alone."""
+    def pixel_values(
+        self, data: bytes, dtype: str = "float32"
+    ) -> tuple[NDArray[np.float32] | NDArray[np.uint16], _Grid]:
+        """(pixel values [patches, columns], grid); bfloat16 and float16 come as uint16 bits."""
+
+def open_bridge(path: Path) -> None:
+    """Opens the LibTorch bridge; ``import torch`` must have run. A second call is a no-op."""
+
+def torch_version() -> tuple[int, int, int]: ...
+def live_tensors() -> int:
+    """Tensors that the library owns now; results that Python took do not count."""
+
+def op_schemas() -> list[tuple[str, str, str]]:
+    """(name, overload, schema) of every ATen operator that the bridge calls through the dispatcher."""
+
+def set_plain_ops(plain: bool) -> None:
+    """Composes every operator of plain ATen calls instead of the fused forms; for comparison."""
+
+@final
+class Encoding:
+    """One item's result; ``id`` is for ``torch.ops.mm_libtorch_encoder.take``."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def names(self) -> list[str]: ...
+    @property
+    def mm_hash(self) -> str: ...
+    @property
+    def embedding_offsets(self) -> list[int]: ...
+    @property
+    def grid_thws(self) -> list[_Grid]: ...
+    @property
+    def milliseconds(self) -> dict[str, float]: ...
+
+@final
+class Encoder:
+    """The native side of `mm_libtorch_encoder.Encoder`."""
+
+    def __new__(
+        cls,
+        checkpoint: Path,
+        model: str,
+        device: str,
+        family: str | None = None,
+        *,
+        dtype: str | None = None,
+        backend: str | None = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Encoder: ...
+    @property
+    def family(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    def generate(self, items: list[bytes], expected: list[int] | None) -> list[Encoding | BaseException]: ...
+    def encode_pixels(
+        self, pixels: NDArray[np.float32] | NDArray[np.uint16], grid_thws: list[_Grid]
+    ) -> Encoding | BaseException: ...
+    def close(self) -> None: ...

@@ -92,7 +92,8 @@ class Encoder:
     ) -> list[ImageResult]:
         """Encode images, given as their encoded bytes, into results in the same order.
 
-        expected_tokens: one positive count an image; an image whose plan differs fails before any pixel is touched.
+        expected_tokens: one positive count an image; an image whose plan differs fails before any pixel is
+        touched.
         return_errors: put an image's exception in its place of the list instead of raising the first one. All
             images are encoded either way: a bad one fails alone.
 
@@ -116,8 +117,8 @@ class Encoder:
     def encode_image(self, data: bytes) -> dict[str, torch.Tensor]:
         """The tower's outputs for one image, by name.
 
-        "embeddings": [tokens, columns]; "grid_thws": int64 [1, 3]; "embedding_offsets": int64 [2]; and what else the
-        family's tower gives.
+        "embeddings": [tokens, columns]; "grid_thws": int64 [1, 3]; "embedding_offsets": int64 [2]; and what
+        else the family's tower gives.
         """
         outcome = self._native.generate([_as_bytes(data)], None)[0]
         if isinstance(outcome, BaseException):
@@ -135,7 +136,9 @@ class Encoder:
         matrix = pixel_values.detach().to("cpu", self.dtype).contiguous()
         if matrix.dtype != torch.float32:
             matrix = matrix.view(torch.uint16)
-        outcome = self._native.encode_pixels(matrix.numpy(), [tuple(map(int, row)) for row in grid_thws])
+        outcome = self._native.encode_pixels(
+            matrix.numpy(), [(int(f), int(r), int(c)) for f, r, c in grid_thws]
+        )
         if isinstance(outcome, BaseException):
             raise outcome
         return self._outputs(outcome)
@@ -162,7 +165,7 @@ class Encoder:
         return ImageResult(tensor, metadata)
 
     def close(self) -> None:
-        """Let accepted images finish, then free the weights. Tensors already returned stay. A second call is a no-op."""
+        """Let accepted images finish, then free the weights. Returned tensors stay. Again: a no-op."""
         self._native.close()
         _open_encoders.discard(self)
 
@@ -193,7 +196,7 @@ def _as_bytes(image: object) -> bytes:
 def _checked_counts(counts: Iterable[int], items: int) -> list[int]:
     checked = list(counts)
     if len(checked) != items:
-        raise ValueError(f"expected_tokens has {len(checked)} counts for {items} images: give one count an image")
+        raise ValueError(f"expected_tokens has {len(checked)} counts for {items} images: give one an image")
     for count in checked:
         if type(count) is not int or count <= 0:
             raise ValueError(f"expected_tokens must hold positive integers, not {count!r}")

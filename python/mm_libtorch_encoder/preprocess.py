@@ -1,11 +1,11 @@
 """Image preprocessing on NumPy arrays: from encoded bytes to the rows that a vision tower reads.
 
-Nothing here needs Torch. Images are C-contiguous ``uint8`` arrays ``[height, width, channels]`` with 1, 3 or 4
-channels, or ``[height, width]``. Every function that touches pixels releases the GIL; do not write to an array
-while a call reads it. Batch forms run on one pool of ``min(8, cores)`` threads (:func:`set_threads`).
+Nothing here needs Torch. Images are C-contiguous ``uint8`` arrays ``[height, width, channels]`` with 1, 3 or
+4 channels, or ``[height, width]``. Every function that touches pixels releases the GIL; do not write to an
+array while a call reads it. Batch forms run on one pool of ``min(8, cores)`` threads (:func:`set_threads`).
 
-A ``ValueError`` says what is wrong with an argument, and :class:`MediaError` (a ``ValueError`` too) what is wrong with
-an item of media.
+A ``ValueError`` says what is wrong with an argument, and :class:`MediaError` (a ``ValueError`` too) what is
+wrong with an item of media.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ Filter = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 Arithmetic = Literal["pillow", "pillow-13.0", "pillow-12.2", "pillow-12.1", "torchvision", "aten-float32"]
 """Whose bits a resize reproduces.
 
-``"pillow"`` follows the newest Pillow; ``"pillow-12.1"`` stands for all up to 12.1, ``"pillow-12.2"`` for 12.2 and 12.3
-(they differ in which pass runs first). ``"torchvision"`` is its ``uint8`` path on the CPU (nearest, bilinear, bicubic,
-lanczos; antialiased). ``"aten-float32"`` is Torch's antialiased interpolation of ``float32`` on the CPU (bilinear,
-bicubic); its result is ``float32`` on the scale of the levels, neither rounded nor clamped.
+``"pillow"`` follows the newest Pillow; ``"pillow-12.1"`` stands for all up to 12.1, ``"pillow-12.2"`` for
+12.2 and 12.3 (they differ in which pass runs first). ``"torchvision"`` is its ``uint8`` path on the CPU
+(nearest, bilinear, bicubic, lanczos; antialiased). ``"aten-float32"`` is Torch's antialiased interpolation of
+``float32`` on the CPU (bilinear, bicubic); its result is ``float32`` on the scale of the levels, neither
+rounded nor clamped.
 """
 
 
@@ -94,41 +95,60 @@ def _count(name: str, value: int, least: int = 1) -> int:
 def _canvas(canvas: Sequence[int]) -> tuple[int, int, int, int, int, int]:
     if len(canvas) != 6:
         raise ValueError("a canvas is (height, width, content_height, content_width, top, left)")
-    height, width, content_height, content_width, top, left = (_count("a canvas side", side, 0) for side in canvas)
+    height, width, content_height, content_width, top, left = (
+        _count("a canvas side", side, 0) for side in canvas
+    )
     return height, width, content_height, content_width, top, left
 
 
 def decode(data: Buffer, policy: str = "hf", max_pixels: int | None = None) -> Image:
     """Decodes an image to ``uint8 [height, width, 3]`` (4 where the policy keeps alpha).
 
-    ``policy`` is a preset of decode choices: ``"hf"``, ``"vllm"`` or ``"sglang"``. ``max_pixels`` lowers the limit on
-    width times height, which is checked against the header before any pixel is decoded. Raises :class:`MediaError`.
+    ``policy`` is a preset of decode choices: ``"hf"``, ``"vllm"`` or ``"sglang"``. ``max_pixels`` lowers the
+    limit on width times height, which is checked against the header before any pixel is decoded. Raises
+    :class:`MediaError`.
     """
     return _native.decode_image(bytes(data), policy, max_pixels)
 
 
 def resize(
-    image: Image, width: int, height: int, filter: Filter = "bicubic", arithmetic: Arithmetic = "pillow", *, bands: int = 1
+    image: Image,
+    width: int,
+    height: int,
+    filter: Filter = "bicubic",
+    arithmetic: Arithmetic = "pillow",
+    *,
+    bands: int = 1,
 ) -> NDArray[Any]:
     """Resizes to ``[height, width, ...]``: ``uint8``, or ``float32`` for ``"aten-float32"``.
 
-    Four channels are RGBA: Pillow's arithmetic filters them premultiplied, as Pillow does. ``bands`` above 1 cuts the
-    image into that many bands of rows that run on the pool; the result does not depend on it.
+    Four channels are RGBA: Pillow's arithmetic filters them premultiplied, as Pillow does. ``bands`` above 1
+    cuts the image into that many bands of rows that run on the pool; the result does not depend on it.
     """
     return _native.resize(
-        _image(image), _count("width", width), _count("height", height), filter, arithmetic, bands=_count("bands", bands)
+        _image(image),
+        _count("width", width),
+        _count("height", height),
+        filter,
+        arithmetic,
+        bands=_count("bands", bands),
     )
 
 
 def resize_batch(
-    images: Iterable[Image], sizes: Iterable[tuple[int, int]], filter: Filter = "bicubic", arithmetic: Arithmetic = "pillow"
+    images: Iterable[Image],
+    sizes: Iterable[tuple[int, int]],
+    filter: Filter = "bicubic",
+    arithmetic: Arithmetic = "pillow",
 ) -> list[NDArray[Any]]:
     """Resizes each image to its (width, height) in ``sizes``, one image a thread of the pool."""
     targets = [(_count("width", width), _count("height", height)) for width, height in sizes]
     return _native.resize_batch([_image(image) for image in images], targets, filter, arithmetic)
 
 
-def scaled_dimensions(width: int, height: int, factor: float | None = None, cap: int | None = None) -> tuple[int, int]:
+def scaled_dimensions(
+    width: int, height: int, factor: float | None = None, cap: int | None = None
+) -> tuple[int, int]:
     """The (width, height) after scaling both by ``factor``, rounded half up, at least 1.
 
     Enlarging stops where the longer side reaches ``cap``; a cap never shrinks, and needs a factor above 1.
@@ -146,10 +166,10 @@ def smart_resize(
     max_pixels: int = 14 * 14 * 4 * 1280,
     rule: Literal["transformers", "sglang"] = "transformers",
 ) -> tuple[int, int]:
-    """Qwen-VL's target (height, width): multiples of ``factor``, between ``min_pixels`` and ``max_pixels`` in all.
+    """Qwen-VL's target (height, width): multiples of ``factor``, ``min_pixels`` to ``max_pixels`` in all.
 
-    The rules differ for a side shorter than half the factor: ``"transformers"`` rounds it to 0 before the bounds are
-    applied, ``"sglang"`` to ``factor``. Raises :class:`MediaError` for an aspect ratio above 200.
+    The rules differ for a side shorter than half the factor: ``"transformers"`` rounds it to 0 before the
+    bounds are applied, ``"sglang"`` to ``factor``. Raises :class:`MediaError` for an aspect ratio above 200.
     """
     if rule not in ("transformers", "sglang"):
         raise ValueError(f"rule {rule!r} is not known: use transformers or sglang")
@@ -180,16 +200,20 @@ def patchify(image: Image, recipe: Recipe) -> NDArray[Any]:
 def prepare(image: Image, recipe: Recipe, canvas: Sequence[int], *, bands: int = 1) -> NDArray[Any]:
     """Resizes an RGB image to the content of ``canvas``, pads, normalises and lays out patches, in one pass.
 
-    Returns ``[patches, 3 * frames * patch * patch]`` in the recipe's dtype. NumPy has no bfloat16: its bit patterns come
-    as ``uint16`` (``torch.from_numpy(rows).view(torch.bfloat16)``). Content of zero height or width gives a canvas of
-    padding alone. ``bands`` as in :func:`resize`.
+    Returns ``[patches, 3 * frames * patch * patch]`` in the recipe's dtype. NumPy has no bfloat16: its bit
+    patterns come as ``uint16`` (``torch.from_numpy(rows).view(torch.bfloat16)``). Content of zero height or
+    width gives a canvas of padding alone. ``bands`` as in :func:`resize`.
     """
     return _native.prepare(_image(image), recipe, _canvas(canvas), bands=_count("bands", bands))
 
 
-def prepare_batch(images: Iterable[Image], recipe: Recipe, canvases: Iterable[Sequence[int]]) -> list[NDArray[Any]]:
+def prepare_batch(
+    images: Iterable[Image], recipe: Recipe, canvases: Iterable[Sequence[int]]
+) -> list[NDArray[Any]]:
     """:func:`prepare` of each image on its canvas, one image a thread of the pool."""
-    return _native.prepare_batch([_image(image) for image in images], recipe, [_canvas(canvas) for canvas in canvases])
+    return _native.prepare_batch(
+        [_image(image) for image in images], recipe, [_canvas(canvas) for canvas in canvases]
+    )
 
 
 def content_hash(data: Buffer) -> str:
@@ -198,7 +222,7 @@ def content_hash(data: Buffer) -> str:
 
 
 def content_hash_u64(data: Buffer) -> int:
-    """The first eight bytes of BLAKE3 of ``data`` as a big-endian integer; not enough for a key that outlives a process."""
+    """The first eight bytes of BLAKE3 of ``data``, big-endian; too few for a key that outlives a process."""
     return _native.content_hash_u64(bytes(data))
 
 
@@ -208,7 +232,7 @@ def base64_encode(data: Buffer) -> str:
 
 
 def base64_decode(text: str | Buffer) -> bytes:
-    """Bytes of base64 text: either alphabet, padded or not, white space ignored; or the payload of a data URL.
+    """Bytes of base64 text (either alphabet, padded or not, white space ignored) or of a data URL's payload.
 
     Raises :class:`MediaError`.
     """

@@ -35,8 +35,8 @@ class ImageMetadata:
 class ImageResult(NamedTuple):
     """An owning Torch tensor and its metadata.
 
-    The tensor keeps its memory for itself: it outlives this tuple and the encoder. Treat it as read-only where a
-    cache is in use.
+    The tensor keeps its memory for itself: it outlives this tuple and the encoder. Treat it as read-only
+    where a cache is in use.
     """
 
     tensor: torch.Tensor

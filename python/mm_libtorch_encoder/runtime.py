@@ -1,8 +1,8 @@
 """Does this build fit the host's Torch? The record of the build, and the check before the bridge is opened.
 
-`_runtime.json` is written by build_wheel.py. A source checkout (`maturin develop`) has no record: its bridge was
-compiled on this host, so only the oldest supported Torch is checked there. An installed package without a record
-is refused.
+`_runtime.json` is written by build_wheel.py. A source checkout (`maturin develop`) has no record: its bridge
+was compiled on this host, so only the oldest supported Torch is checked there. An installed package without a
+record is refused.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 
 MANIFEST_NAME = "_runtime.json"
 
-# The policy. The same text, up to the end mark, stands in runtime.py and in install_wheel.py, which has to run
-# alone; a test holds the two equal.
+# The policy. The same text, up to the end mark, stands in runtime.py and in install_wheel.py, which has to
+# run alone; a test holds the two equal.
 MANIFEST_FORMAT = 1
 MAX_MANIFEST_BYTES = 64 * 1024
 OLDEST_TORCH = (2, 11)
@@ -72,7 +72,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def parse_manifest(text: bytes) -> dict[str, Any]:
-    """The record as a dictionary; a ValueError whose text completes "the runtime record ..." if it is none."""
+    """The record as a dictionary; a ValueError that completes "the runtime record ..." where it is none."""
     if len(text) > MAX_MANIFEST_BYTES:
         raise ValueError(f"is larger than {MAX_MANIFEST_BYTES} bytes")
     try:
@@ -173,8 +173,8 @@ def manifest() -> dict[str, Any] | None:
         if _in_source_checkout(path.parent):
             return None
         raise RuntimeMismatch(
-            f"This installation of mm-libtorch-encoder has no runtime record ({MANIFEST_NAME}), so it is unknown "
-            "which Torch it fits. Install a wheel made by build_wheel.py."
+            f"This installation of mm-libtorch-encoder has no runtime record ({MANIFEST_NAME}), so it is "
+            "unknown which Torch it fits. Install a wheel made by build_wheel.py."
         ) from None
     except OSError:
         raise RuntimeMismatch(
@@ -233,7 +233,8 @@ def check() -> None:
     if record["package"] != __version__:
         raise RuntimeMismatch(
             "Parts of two releases of mm-libtorch-encoder are mixed: "
-            f"the runtime record is of {record['package']}, the native library of {__version__}. Install the wheel again."
+            f"the runtime record is of {record['package']}, the native library of {__version__}. "
+            "Install the wheel again."
         )
     sentence = mismatch(record, host)
     if sentence is not None:

@@ -61,7 +61,7 @@ def make_wheel(tmp_path: Path) -> Callable[..., Path]:
         files = {
             "mm_libtorch_encoder/__init__.py": b"",
             "mm_libtorch_encoder/_runtime.json": content,
-            f"{information}/METADATA": f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}\n".encode(),
+            f"{information}/METADATA": f"Metadata-Version: 2.1\nName: {project}\nVersion: {version}".encode(),
             f"{information}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n".encode(),
         }
         rows = "".join(f"{file},,\n" for file in [*files, f"{information}/RECORD"])
