@@ -44,13 +44,14 @@ def crate_texts(crates: list[dict[str, Any]]) -> str:
         title = f"{crate['name']} {crate['version']}"
         lines.append(f"{title}: {crate['license'] or 'see the text below'}")
         folder = Path(crate["manifest_path"]).parent
-        texts = [path for path in sorted(folder.iterdir()) if path.name.upper().startswith(LICENCE_FILES)]
+        # At any depth: a crate may carry a C library with a licence of its own.
+        texts = [path for path in sorted(folder.rglob("*")) if path.name.upper().startswith(LICENCE_FILES)]
         if not crate["license"] and not texts:
             raise Missing(f"The crate {title} names no licence and carries no licence text.")
         for path in texts:
             if path.is_file():
                 users.setdefault(path.read_text("utf-8", "replace").strip(), []).append(
-                    f"{title} ({path.name})"
+                    f"{title} ({path.relative_to(folder)})"
                 )
     for text, names in users.items():
         lines += ["", "=" * 100, *names, "=" * 100, "", text]

@@ -11,7 +11,6 @@ _Pixels: TypeAlias = NDArray[np.uint8]
 _Canvas: TypeAlias = tuple[int, int, int, int, int, int]
 _Grid: TypeAlias = tuple[int, int, int]
 
-__all__: list[str]
 __version__: str
 
 class MediaError(ValueError): ...

@@ -31,6 +31,21 @@ def test_the_package_imports_and_lists_its_names() -> None:
     assert "True <class 'ValueError'>" in out
 
 
+def test_preprocessing_works() -> None:
+    out = run(
+        "import numpy as np\n"
+        "from mm_libtorch_encoder import preprocess\n"
+        "image = np.arange(60 * 40 * 3, dtype=np.uint32).astype(np.uint8).reshape(60, 40, 3)\n"
+        "small = preprocess.resize(image, 20, 30)\n"
+        "print(small.shape, small.dtype, preprocess.smart_resize(60, 40, 28, 3136, 50176))\n"
+        "try:\n    preprocess.decode(b'no image')\n"
+        "except preprocess.MediaError as error:\n    print(error)\n"
+    )
+    first, second = out.splitlines()
+    assert first == "(30, 20, 3) uint8 (84, 56)"
+    assert second
+
+
 def test_touching_the_encoder_gives_a_sentence() -> None:
     out = run(
         "import mm_libtorch_encoder as m\n"
