@@ -45,7 +45,8 @@ fn preprocessing_starts_no_thread_and_loads_neither_torch_nor_python() {
         assert_eq!(threads(), before);
     }
     let maps = fs::read_to_string("/proc/self/maps").expect("procfs");
-    let mapped: Vec<_> = maps.lines().filter_map(|line| line.rsplit_once('/').map(|(_, name)| name)).collect();
+    let mapped: Vec<_> =
+        maps.lines().filter_map(|line| line.rsplit_once('/').map(|(_, name)| name)).collect();
     assert!(mapped.iter().any(|name| name.starts_with("libc.so")), "the maps are those of this process");
     for part in ["torch", "c10", "python", "cuda"] {
         assert!(!mapped.iter().any(|name| name.contains(part)), "{part} is loaded: {mapped:?}");
