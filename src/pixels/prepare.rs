@@ -53,7 +53,7 @@ fn prepare_as<T: Element>(view: &View, recipe: &Recipe, execution: Execution) ->
         )?
     } else {
         let resampler = Resampler::new(view, width, height, recipe.filter, recipe.arithmetic, level)?;
-        let table = Table::new(&recipe.normalize);
+        let table = Table::new(&recipe.normalize, level);
         job.run(|band, sink| resampler.rows(view, band, sink), |row, content| table.convert(row, content))?
     };
     Ok(PixelValues { rows, columns, samples: T::wrap(samples) })

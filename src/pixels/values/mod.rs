@@ -1,23 +1,56 @@
 //! Resized rows to a tower's values.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+
 use super::Normalize;
 use super::element::Element;
+use super::execution::Level;
 use super::patchify::{CHANNELS, Content};
 
-/// Values of 8-bit levels, rounded to the tower's type: `values[channel][level]`.
+/// Values of 8-bit levels, rounded to the tower's type.
 pub struct Table<T> {
+    /// `values[channel][level]`
     values: Box<[[T; 256]; CHANNELS]>,
+    path: Path,
+}
+
+/// What looks values up.
+enum Path {
+    Native,
+    /// Values of two bytes; only where the machine has AVX-512 with VBMI.
+    #[cfg(target_arch = "x86_64")]
+    Two(avx512::Tables<2>),
+    /// Values of four bytes; only where the machine has AVX-512 with VBMI.
+    #[cfg(target_arch = "x86_64")]
+    Four(avx512::Tables<4>),
 }
 
 impl<T: Element> Table<T> {
-    /// The table of `normalize`.
-    pub fn new(normalize: &Normalize) -> Self {
-        Self { values: Box::new(normalize.table.map(|channel| channel.map(T::round))) }
+    /// The table of `normalize`, looked up with instructions of `level`.
+    pub fn new(normalize: &Normalize, level: Level) -> Self {
+        let values = Box::new(normalize.table.map(|channel| channel.map(T::round)));
+        let path = match (level.min(Level::best()), size_of::<T>()) {
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx512, 2) => Path::Two(avx512::Tables::new(&values)),
+            #[cfg(target_arch = "x86_64")]
+            (Level::Avx512, 4) => Path::Four(avx512::Tables::new(&values)),
+            _ => Path::Native,
+        };
+        Self { values, path }
     }
 
     /// Values of one row of RGB levels.
     pub fn convert(&self, row: &[u8], content: Content<T>) {
-        each(row, content, |channel, level| self.values[channel][usize::from(level)]);
+        match &self.path {
+            Path::Native => each(row, content, |channel, level| self.values[channel][usize::from(level)]),
+            // SAFETY: `new` takes this path only where the instructions were detected.
+            #[cfg(target_arch = "x86_64")]
+            Path::Two(tables) => unsafe { tables.convert(row, content) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Path::Four(tables) => unsafe { tables.convert(row, content) },
+        }
     }
 }
 
