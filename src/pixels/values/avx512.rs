@@ -5,9 +5,10 @@ use std::arch::x86_64::*;
 
 use bytemuck::Pod;
 
-use super::super::patchify::{CHANNELS, Content};
+use super::super::layout::CHANNELS;
+use super::super::patchify::Channels;
 
-/// Pixels of one step.
+/// Samples of one step.
 const STEP: usize = 64;
 
 /// A table of 256 bytes in registers.
@@ -32,29 +33,39 @@ impl<const S: usize> Tables<S> {
         Self(tables)
     }
 
-    /// Values of a row of RGB levels.
+    /// Values of a run of levels.
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-    pub fn convert<T: Pod>(&self, row: &[u8], content: Content<T>) {
-        match content {
-            Content::Planes(planes) => {
-                for (channel, plane) in planes.into_iter().enumerate() {
-                    let (table, order) = (self.load(channel), order::<S>(channel));
-                    for (levels, values) in row.chunks(STEP * CHANNELS).zip(plane.chunks_mut(STEP)) {
-                        store(join(look_up(&table, pick(load(levels), order))), values);
-                    }
+    pub fn convert<T: Pod>(&self, levels: &[u8], channels: Channels, values: &mut [T]) {
+        let order = load(const { &in_order(S) });
+        match channels {
+            Channels::Plane(channel) => {
+                let table = self.table(channel);
+                let step = |levels: &[u8], values: &mut [T]| {
+                    store(join(look_up(&table, _mm512_permutexvar_epi8(order, load(levels)))), values);
+                };
+                let whole = levels.as_chunks::<STEP>().0.iter().zip(values.as_chunks_mut::<STEP>().0);
+                whole.for_each(|(levels, values)| step(levels, values));
+                // What is left over is done as a whole step that repeats samples before it.
+                match (levels.last_chunk::<STEP>(), values.last_chunk_mut::<STEP>()) {
+                    _ if levels.len() % STEP == 0 => (),
+                    (Some(levels), Some(values)) => step(levels, values),
+                    _ => step(levels, values),
                 }
             }
-            Content::Pixels(samples) => {
-                let mut planes = [[T::zeroed(); STEP]; CHANNELS];
-                for (levels, samples) in row.chunks(STEP * CHANNELS).zip(samples.chunks_mut(STEP * CHANNELS))
-                {
-                    let levels = load(levels);
-                    for (channel, plane) in planes.iter_mut().enumerate() {
-                        store(join(look_up(&self.load(channel), pick(levels, order::<S>(channel)))), plane);
+            Channels::Interleaved => {
+                let tables = [self.table(0), self.table(1), self.table(2)];
+                let steps = levels.chunks(STEP).zip(values.chunks_mut(STEP));
+                for ((levels, values), phase) in steps.zip([0, 1, 2].into_iter().cycle()) {
+                    let levels = _mm512_permutexvar_epi8(order, load(levels));
+                    let mut planes = look_up(&tables[0], levels);
+                    for channel in [1, 2] {
+                        let mask = const { [masks(S, 0), masks(S, 1), masks(S, 2)] }[phase][channel];
+                        let others = look_up(&tables[channel], levels);
+                        for (plane, other) in planes.iter_mut().zip(others) {
+                            *plane = _mm512_mask_blend_epi8(mask, *plane, other);
+                        }
                     }
-                    for (i, pixel) in samples.as_chunks_mut::<CHANNELS>().0.iter_mut().enumerate() {
-                        *pixel = std::array::from_fn(|channel| planes[channel][i]);
-                    }
+                    store(join(planes), values);
                 }
             }
         }
@@ -62,36 +73,43 @@ impl<const S: usize> Tables<S> {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-    fn load(&self, channel: usize) -> [Bytes; S] {
+    fn table(&self, channel: usize) -> [Bytes; S] {
         let mut table = [[_mm512_setzero_si512(); 4]; S];
         for (registers, bytes) in table.iter_mut().zip(&self.0[channel]) {
             for (register, bytes) in registers.iter_mut().zip(bytes.as_chunks::<64>().0) {
-                // SAFETY: 64 bytes are read from an array of 64.
-                *register = unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) };
+                *register = load(bytes);
             }
         }
         table
     }
 }
 
-/// Up to 192 levels.
-#[inline]
+/// Splits RGB pixels into planes.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-fn load(levels: &[u8]) -> [__m512i; CHANNELS] {
-    let mut registers = [_mm512_setzero_si512(); CHANNELS];
-    for (register, levels) in registers.iter_mut().zip(levels.chunks(64)) {
-        let mask = u64::MAX >> (64 - levels.len());
-        // SAFETY: only bytes under the mask are read, one a level.
-        *register = unsafe { _mm512_maskz_loadu_epi8(mask, levels.as_ptr().cast()) };
+pub fn split(row: &[u8], planes: [&mut [u8]; CHANNELS]) {
+    for (channel, plane) in planes.into_iter().enumerate() {
+        let [low, high] = const { [picks(0), picks(1), picks(2)] }[channel];
+        let (low, high) = (load(&low), load(&high));
+        for (pixels, plane) in row.chunks(CHANNELS * STEP).zip(plane.chunks_mut(STEP)) {
+            let mut parts = [_mm512_setzero_si512(); CHANNELS];
+            parts.iter_mut().zip(pixels.chunks(STEP)).for_each(|(part, pixels)| *part = load(pixels));
+            let first = _mm512_permutex2var_epi8(parts[0], low, parts[1]);
+            store([_mm512_permutex2var_epi8(first, high, parts[2])], plane);
+        }
     }
-    registers
 }
 
-/// Bytes of one channel from three registers of pixels, in the order that [`join`] needs.
+/// Up to 64 levels.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-fn pick([first, second, third]: [__m512i; CHANNELS], [low, high]: [__m512i; 2]) -> __m512i {
-    _mm512_permutex2var_epi8(_mm512_permutex2var_epi8(first, low, second), high, third)
+fn load(levels: &[u8]) -> __m512i {
+    if let Some(levels) = levels.first_chunk::<STEP>() {
+        // SAFETY: the array has the 64 bytes that are read.
+        return unsafe { _mm512_loadu_si512(levels.as_ptr().cast()) };
+    }
+    let mask = u64::MAX >> (STEP - levels.len().min(STEP));
+    // SAFETY: only bytes under the mask are read, and there are no more of them than levels.
+    unsafe { _mm512_maskz_loadu_epi8(mask, levels.as_ptr().cast()) }
 }
 
 #[inline]
@@ -131,31 +149,47 @@ fn join<const S: usize>(planes: [__m512i; S]) -> [__m512i; S] {
 fn store<T: Pod, const S: usize>(registers: [__m512i; S], values: &mut [T]) {
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(values);
     for (register, bytes) in registers.into_iter().zip(bytes.chunks_mut(64)) {
+        if let Some(bytes) = bytes.first_chunk_mut::<64>() {
+            // SAFETY: the array has the 64 bytes that are written.
+            unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), register) };
+            continue;
+        }
+        // Masked stores are slow: they are left to the end of a run.
         let mask = u64::MAX >> (64 - bytes.len());
         // SAFETY: only bytes under the mask are written, and there are as many.
         unsafe { _mm512_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, register) };
     }
 }
 
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
-fn order<const S: usize>(channel: usize) -> [__m512i; 2] {
-    const { assert!(S == 2 || S == 4, "values have two or four bytes") };
-    let orders = const { [index(S, 0), index(S, 1), index(S, 2)] };
-    // SAFETY: 64 bytes are read from an array of 64.
-    orders[channel].map(|bytes| unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) })
-}
-
-/// The two indices of [`pick`]. Byte `16 l + j` is the pixel that interleaving `size` planes 128 bits at a time leaves
-/// in order.
-const fn index(size: usize, channel: usize) -> [[u8; 64]; 2] {
-    let mut indices = [[0; 64]; 2];
+/// Which sample to put at each position so that [`join`] leaves values of `size` bytes in order.
+const fn in_order(size: usize) -> [u8; 64] {
+    let mut order = [0; 64];
     let (run, mut position) = (16 / size, 0);
     while position < 64 {
         let (lane, j) = (position / 16, position % 16);
-        let pixel = j / run * (64 / size) + lane * run + j % run;
-        let byte = pixel * CHANNELS + channel;
-        // The second look-up takes what the first left in place, or a byte of the third register.
+        order[position] = (j / run * (64 / size) + lane * run + j % run) as u8;
+        position += 1;
+    }
+    order
+}
+
+/// Positions of each channel among interleaved samples in that order, the first of which is of channel `phase`.
+const fn masks(size: usize, phase: usize) -> [u64; CHANNELS] {
+    let order = in_order(size);
+    let (mut masks, mut position) = ([0; CHANNELS], 0);
+    while position < 64 {
+        masks[(order[position] as usize + phase) % CHANNELS] |= 1 << position;
+        position += 1;
+    }
+    masks
+}
+
+/// Indices of two permutations that pick one channel from three registers of pixels. The second one takes what the
+/// first left in place, or a byte of the third register.
+const fn picks(channel: usize) -> [[u8; 64]; 2] {
+    let (mut indices, mut position) = ([[0; 64]; 2], 0);
+    while position < 64 {
+        let byte = position * CHANNELS + channel;
         indices[0][position] = if byte < 128 { byte as u8 } else { 0 };
         indices[1][position] = if byte < 128 { position as u8 } else { (byte - 64) as u8 };
         position += 1;

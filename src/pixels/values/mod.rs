@@ -6,7 +6,8 @@ mod avx512;
 use super::Normalize;
 use super::element::Element;
 use super::execution::Level;
-use super::patchify::{CHANNELS, Content};
+use super::layout::CHANNELS;
+use super::patchify::{Channels, Convert};
 
 /// Values of 8-bit levels, rounded to the tower's type.
 pub struct Table<T> {
@@ -39,17 +40,29 @@ impl<T: Element> Table<T> {
         };
         Self { values, path }
     }
+}
 
-    /// Values of one row of RGB levels.
-    pub fn convert(&self, row: &[u8], content: Content<T>) {
+impl<T: Element> Convert<u8, T> for Table<T> {
+    fn split(&self, row: &[u8], planes: [&mut [u8]; CHANNELS]) {
         match &self.path {
-            Path::Native => each(row, content, |channel, level| self.values[channel][usize::from(level)]),
+            // SAFETY: `new` takes these paths only where the instructions were detected.
+            #[cfg(target_arch = "x86_64")]
+            Path::Two(_) | Path::Four(_) => unsafe { avx512::split(row, planes) },
+            Path::Native => split(row, planes),
+        }
+    }
+
+    fn convert(&self, samples: &[u8], channels: Channels, values: &mut [T]) {
+        match &self.path {
+            Path::Native => {
+                each(samples, channels, values, |channel, level| self.values[channel][usize::from(level)])
+            }
             // SAFETY: `new` takes this path only where the instructions were detected.
             #[cfg(target_arch = "x86_64")]
-            Path::Two(tables) => unsafe { tables.convert(row, content) },
+            Path::Two(tables) => unsafe { tables.convert(samples, channels, values) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
-            Path::Four(tables) => unsafe { tables.convert(row, content) },
+            Path::Four(tables) => unsafe { tables.convert(samples, channels, values) },
         }
     }
 }
@@ -67,24 +80,37 @@ impl Affine {
         let (scale, mean, std) = normalize.affine;
         Self { scale, mean, std }
     }
+}
 
-    /// Values of one row of unrounded RGB levels.
-    pub fn convert<T: Element>(&self, row: &[f32], content: Content<T>) {
-        each(row, content, |channel, v| T::round((v / self.scale - self.mean[channel]) / self.std[channel]));
+impl<T: Element> Convert<f32, T> for Affine {
+    fn split(&self, row: &[f32], planes: [&mut [f32]; CHANNELS]) {
+        split(row, planes);
+    }
+
+    fn convert(&self, samples: &[f32], channels: Channels, values: &mut [T]) {
+        each(samples, channels, values, |channel, v| {
+            T::round((v / self.scale - self.mean[channel]) / self.std[channel])
+        });
+    }
+}
+
+fn split<S: Copy>(row: &[S], planes: [&mut [S]; CHANNELS]) {
+    let [first, second, third] = planes;
+    let planes = first.iter_mut().zip(second).zip(third);
+    for (((first, second), third), pixel) in planes.zip(row.as_chunks::<CHANNELS>().0) {
+        [*first, *second, *third] = *pixel;
     }
 }
 
 #[inline(always)]
-fn each<S: Copy, T>(row: &[S], content: Content<T>, value: impl Fn(usize, S) -> T) {
-    let pixels = row.as_chunks::<CHANNELS>().0;
-    match content {
-        Content::Planes(planes) => {
-            for (channel, plane) in planes.into_iter().enumerate() {
-                plane.iter_mut().zip(pixels).for_each(|(to, pixel)| *to = value(channel, pixel[channel]));
-            }
+fn each<S: Copy, T>(samples: &[S], channels: Channels, values: &mut [T], value: impl Fn(usize, S) -> T) {
+    match channels {
+        Channels::Plane(channel) => {
+            values.iter_mut().zip(samples).for_each(|(to, &sample)| *to = value(channel, sample));
         }
-        Content::Pixels(samples) => {
-            for (to, pixel) in samples.as_chunks_mut::<CHANNELS>().0.iter_mut().zip(pixels) {
+        Channels::Interleaved => {
+            let pixels = samples.as_chunks::<CHANNELS>().0;
+            for (to, pixel) in values.as_chunks_mut::<CHANNELS>().0.iter_mut().zip(pixels) {
                 *to = std::array::from_fn(|channel| value(channel, pixel[channel]));
             }
         }

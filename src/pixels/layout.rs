@@ -1,10 +1,7 @@
-//! Where each row of the canvas goes in the patch matrix.
+//! Where the patches of a canvas go in the patch matrix.
 
 use std::ops::Range;
 
-use bytemuck::Pod;
-
-use super::output::Part;
 use super::view::check_size;
 use super::{Canvas, PatchLayout, PatchOrder, SampleOrder};
 use crate::{Error, Result};
@@ -117,8 +114,14 @@ impl Geometry {
         self.layout.samples == SampleOrder::ChannelsLast
     }
 
-    fn patch(&self) -> usize {
+    /// Pixels of a patch's side.
+    pub fn patch(&self) -> usize {
         self.layout.patch as usize
+    }
+
+    /// Patches a row of the grid.
+    pub fn grid_width(&self) -> usize {
+        self.grid.1
     }
 
     fn merge(&self) -> usize {
@@ -128,91 +131,23 @@ impl Geometry {
         }
     }
 
+    /// Where the copies of a patch's `[channel][y][x]` planes (or of all its pixels, if channels come last) begin in
+    /// its row of the matrix: for each plane, one place a frame.
+    pub fn places(&self) -> Vec<Vec<usize>> {
+        let (area, frames) = (self.patch() * self.patch(), self.layout.frames as usize);
+        let (planes, plane_stride, frame_stride) = match self.layout.samples {
+            SampleOrder::ChannelFrame => (CHANNELS, frames * area, area),
+            SampleOrder::FrameChannel => (CHANNELS, area, CHANNELS * area),
+            SampleOrder::ChannelsLast => (1, 0, CHANNELS * area),
+        };
+        let copies = |plane| (0..frames).map(|frame| plane * plane_stride + frame * frame_stride).collect();
+        (0..planes).map(copies).collect()
+    }
+
     /// Matrix row of the patch at (`row`, `column`) of the grid.
-    fn index(&self, row: usize, column: usize) -> usize {
+    pub fn index(&self, row: usize, column: usize) -> usize {
         let merge = self.merge();
         let block = row / merge * (self.grid.1 / merge) + column / merge;
         (block * merge + row % merge) * merge + column % merge
     }
-
-    /// Writes canvas row `y` into `part`, which holds the matrix from canvas row `first` on.
-    ///
-    /// `samples` is the row as [`Line`] lays it out: one plane a channel, or one plane of whole pixels.
-    pub fn scatter<T: Pod>(&self, part: &mut Part<T>, first: usize, y: usize, line: &Line<T>) {
-        match line.samples.len() / self.grid.1 / line.planes {
-            14 => self.scatter_segments(part, first, y, line, |segment| segment.first_chunk::<14>()),
-            16 => self.scatter_segments(part, first, y, line, |segment| segment.first_chunk::<16>()),
-            120 => self.scatter_segments(part, first, y, line, |segment| segment.first_chunk::<120>()),
-            length => self.scatter_segments(part, first, y, line, |segment| segment.get(..length)),
-        }
-    }
-
-    #[inline(always)]
-    fn scatter_segments<'a, T: Pod, S: AsRef<[T]> + ?Sized + 'a>(
-        &self,
-        part: &mut Part<T>,
-        first: usize,
-        y: usize,
-        line: &'a Line<T>,
-        segment: impl Fn(&'a [T]) -> Option<&'a S>,
-    ) {
-        let patch = self.patch();
-        let area = patch * patch;
-        let frames = self.layout.frames as usize;
-        let (plane_stride, frame_stride, row_stride) = match self.layout.samples {
-            SampleOrder::ChannelFrame => (frames * area, area, patch),
-            SampleOrder::FrameChannel => (area, CHANNELS * area, patch),
-            SampleOrder::ChannelsLast => (0, CHANNELS * area, CHANNELS * patch),
-        };
-        let (row, columns) = (y / patch, self.columns());
-        let skipped = self.index(first / patch, 0);
-        let width = line.samples.len() / line.planes;
-        for column in 0..self.grid.1 {
-            let patch_start = (self.index(row, column) - skipped) * columns + y % patch * row_stride;
-            for plane in 0..line.planes {
-                let start = plane * width + column * (width / self.grid.1);
-                let Some(segment) = segment(&line.samples[start..]) else { return };
-                for frame in 0..frames {
-                    part.write(patch_start + plane * plane_stride + frame * frame_stride, segment.as_ref());
-                }
-            }
-        }
-    }
-}
-
-/// One canvas row of a tower's values: three planes, or one plane of interleaved pixels for channels-last layouts.
-#[derive(Clone, Debug)]
-pub struct Line<T> {
-    planes: usize,
-    samples: Vec<T>,
-}
-
-impl<T: Pod> Line<T> {
-    /// A row of padding.
-    pub fn filled(geometry: &Geometry, fill: [T; CHANNELS]) -> Self {
-        if geometry.channels_last() {
-            return Self { planes: 1, samples: fill.repeat(geometry.width()) };
-        }
-        let plane = |value| std::iter::repeat_n(value, geometry.width());
-        Self { planes: CHANNELS, samples: fill.into_iter().flat_map(plane).collect() }
-    }
-
-    /// The samples of canvas columns `columns`: one slice a plane (`Ok`) or one slice of whole pixels (`Err`).
-    pub fn content(&mut self, columns: Range<usize>) -> Content<'_, T> {
-        if self.planes == 1 {
-            return Content::Pixels(&mut self.samples[columns.start * CHANNELS..columns.end * CHANNELS]);
-        }
-        let width = self.samples.len() / CHANNELS;
-        let (first, rest) = self.samples.split_at_mut(width);
-        let (second, third) = rest.split_at_mut(width);
-        Content::Planes([first, second, third].map(|plane| &mut plane[columns.clone()]))
-    }
-}
-
-/// The part of a [`Line`] that content covers.
-pub enum Content<'a, T> {
-    /// One slice a channel.
-    Planes([&'a mut [T]; CHANNELS]),
-    /// Whole pixels.
-    Pixels(&'a mut [T]),
 }
