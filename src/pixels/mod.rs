@@ -10,8 +10,10 @@ mod patchify;
 mod prepare;
 mod resize;
 mod sizes;
+mod stream;
 mod values;
 mod view;
+mod work;
 
 use crate::image::Image;
 use crate::{Dtype, Result};

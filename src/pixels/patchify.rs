@@ -1,0 +1,209 @@
+//! Canvas rows to rows of the patch matrix.
+//!
+//! The levels of one row of patches are first sorted into patches, in a buffer that stays in the cache; then each
+//! patch is normalised and written in one go, so that the matrix, which does not fit the cache, is written in order.
+
+use std::ops::Range;
+
+use super::element::Element;
+use super::layout::{CHANNELS, Geometry};
+use super::output::Part;
+use super::work::Work;
+
+/// Which channels a run of samples holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// One.
+    Plane(usize),
+    /// All, a pixel after the other.
+    Interleaved,
+}
+
+/// From resized samples `S` to the tower's values `T`.
+pub trait Convert<S, T>: Sync {
+    /// Splits pixels into planes.
+    fn split(&self, row: &[S], planes: [&mut [S]; CHANNELS]);
+
+    /// Values of a run of samples.
+    fn convert(&self, samples: &[S], channels: Channels, values: &mut [T]);
+}
+
+/// Takes the content's rows of one band of the canvas in order and writes all patches of the band.
+pub struct Writer<'a, 'b, S, T, C> {
+    geometry: &'a Geometry,
+    converter: &'a C,
+    part: &'a mut Part<'b, T>,
+    /// Canvas rows of the band, and those of them that content covers.
+    band: Range<usize>,
+    content: Range<usize>,
+    /// The next canvas row.
+    y: usize,
+    places: Vec<Vec<usize>>,
+    fill: [T; CHANNELS],
+    /// The content's part of one row of pixels, a plane a channel; unused if channels come last.
+    planes: Work<S>,
+    /// One row of patches: `[column][channel][y][x]`, or `[column][y][x][channel]`.
+    samples: Work<S>,
+    /// One row of the matrix: all copies of one patch.
+    values: Work<T>,
+}
+
+impl<'a, 'b, S: Copy + Default, T: Element, C: Convert<S, T>> Writer<'a, 'b, S, T, C> {
+    /// A writer of the canvas rows `band` into `part`. Padding is `fill`.
+    pub fn new(
+        geometry: &'a Geometry,
+        converter: &'a C,
+        fill: [T; CHANNELS],
+        band: Range<usize>,
+        part: &'a mut Part<'b, T>,
+    ) -> Self {
+        let content = geometry.content_rows();
+        let content = content.start.clamp(band.start, band.end)..content.end.clamp(band.start, band.end);
+        let samples = CHANNELS * geometry.patch() * geometry.patch();
+        Self {
+            geometry,
+            converter,
+            part,
+            y: band.start,
+            band,
+            content,
+            places: geometry.places(),
+            fill,
+            planes: Work::new(S::default(), CHANNELS * geometry.content_columns().len()),
+            samples: Work::new(S::default(), samples * geometry.grid_width()),
+            values: Work::new(fill[0], geometry.columns()),
+        }
+    }
+
+    /// Canvas rows of this band that content covers.
+    pub fn content(&self) -> Range<usize> {
+        self.content.clone()
+    }
+
+    /// Takes the next row of the content.
+    pub fn push(&mut self, row: &[S]) {
+        self.pad_until(self.content.start);
+        let patch = self.geometry.patch();
+        let columns = self.geometry.content_columns();
+        let line = self.y % patch;
+        let size = CHANNELS * patch * patch;
+        if self.geometry.channels_last() {
+            let lines = Lines { length: CHANNELS * patch, size, line };
+            lines.place(row, columns.start * CHANNELS, &mut self.samples);
+        } else {
+            let (first, rest) = self.planes.split_at_mut(columns.len());
+            let (second, third) = rest.split_at_mut(columns.len());
+            self.converter.split(row, [first, second, third]);
+            for (channel, plane) in self.planes.chunks_exact(columns.len()).enumerate() {
+                let lines = Lines { length: patch, size, line: channel * patch + line };
+                lines.place(plane, columns.start, &mut self.samples);
+            }
+        }
+        self.step();
+    }
+
+    /// Pads what is left of the band.
+    pub fn finish(mut self) {
+        self.pad_until(self.band.end);
+    }
+
+    fn pad_until(&mut self, end: usize) {
+        while self.y < end {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        self.y += 1;
+        if self.y.is_multiple_of(self.geometry.patch()) {
+            self.flush();
+        }
+    }
+
+    /// Normalises and writes the row of patches that ends above canvas row `y`.
+    fn flush(&mut self) {
+        let patch = self.geometry.patch();
+        let (row, first) = (self.y / patch - 1, self.geometry.index(self.band.start / patch, 0));
+        let size = CHANNELS * patch * patch;
+        let run = size / self.places.len();
+        for column in 0..self.geometry.grid_width() {
+            let samples = &self.samples[column * size..][..size];
+            let inside = (
+                self.overlap(row, self.content.clone()),
+                self.overlap(column, self.geometry.content_columns()),
+            );
+            if !inside.0.is_empty() && !inside.1.is_empty() {
+                for (plane, (samples, places)) in samples.chunks(run).zip(&self.places).enumerate() {
+                    let channels =
+                        if self.places.len() == 1 { Channels::Interleaved } else { Channels::Plane(plane) };
+                    self.converter.convert(samples, channels, &mut self.values[places[0]..][..run]);
+                }
+            }
+            if inside.0.len() < patch || inside.1.len() < patch {
+                self.pad(inside, run);
+            }
+            for places in &self.places {
+                let copies = places.iter().skip(1);
+                copies.for_each(|&place| self.values.copy_within(places[0]..places[0] + run, place));
+            }
+            let start = (self.geometry.index(row, column) - first) * self.values.len();
+            self.part.write(start, &self.values);
+        }
+    }
+
+    /// The part of `content` that falls into the patch with this number along an axis, counted from the patch's edge.
+    fn overlap(&self, number: usize, content: Range<usize>) -> Range<usize> {
+        let patch = self.geometry.patch();
+        let inside = |edge: usize| edge.saturating_sub(number * patch).min(patch);
+        inside(content.start)..inside(content.end)
+    }
+
+    /// Fills the values of a patch outside of the content, in the first copy of each plane.
+    fn pad(&mut self, (rows, columns): (Range<usize>, Range<usize>), run: usize) {
+        let patch = self.geometry.patch();
+        let interleaved = self.places.len() == 1;
+        for (plane, places) in self.places.iter().enumerate() {
+            for (i, value) in self.values[places[0]..][..run].iter_mut().enumerate() {
+                let (channel, pixel) = if interleaved { (i % CHANNELS, i / CHANNELS) } else { (plane, i) };
+                if !rows.contains(&(pixel / patch)) || !columns.contains(&(pixel % patch)) {
+                    *value = self.fill[channel];
+                }
+            }
+        }
+    }
+}
+
+/// One line of each patch of a row of patches.
+struct Lines {
+    /// Samples of a line, and of a patch.
+    length: usize,
+    size: usize,
+    /// Number of the line within its patch.
+    line: usize,
+}
+
+impl Lines {
+    /// Copies a row that begins at sample `start` of the canvas into the patches.
+    fn place<S: Copy>(&self, row: &[S], start: usize, patches: &mut [S]) {
+        match self.length {
+            14 => self.place_each::<14, S>(row, start, patches),
+            16 => self.place_each::<16, S>(row, start, patches),
+            _ => self.place_each::<0, S>(row, start, patches),
+        }
+    }
+
+    /// [`Self::place`]; whole lines of `N` samples are copied as arrays.
+    #[inline(always)]
+    fn place_each<const N: usize, S: Copy>(&self, row: &[S], start: usize, patches: &mut [S]) {
+        let (mut rest, mut column, mut offset) = (row, start / self.length, start % self.length);
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(self.length - offset));
+            let to = &mut patches[column * self.size + self.line * self.length + offset..][..now.len()];
+            match (now.first_chunk::<N>(), to.first_chunk_mut::<N>()) {
+                (Some(now), Some(to)) if N == self.length => *to = *now,
+                _ => to.copy_from_slice(now),
+            }
+            (rest, column, offset) = (later, column + 1, 0);
+        }
+    }
+}
