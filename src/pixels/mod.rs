@@ -2,6 +2,7 @@
 
 mod element;
 mod execution;
+mod layout;
 mod names;
 mod normalize;
 mod output;
@@ -9,14 +10,16 @@ mod patchify;
 mod prepare;
 mod resize;
 mod sizes;
+mod stream;
 mod values;
 mod view;
+mod work;
 
 use crate::image::Image;
 use crate::{Dtype, Result};
 
 pub use execution::{Execution, Level, MAX_BANDS};
-pub use patchify::{MAX_FRAMES, MAX_PATCH};
+pub use layout::{MAX_FRAMES, MAX_PATCH};
 pub use prepare::{MAX_BYTES, prepare_view};
 pub use resize::{resize, resize_f32, resize_view, resize_view_f32};
 pub use sizes::{MAX_ASPECT, SmartRule, scaled_dimensions, smart_resize};

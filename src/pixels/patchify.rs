@@ -1,218 +1,209 @@
-//! Where each row of the canvas goes in the patch matrix.
+//! Canvas rows to rows of the patch matrix.
+//!
+//! The levels of one row of patches are first sorted into patches, in a buffer that stays in the cache; then each
+//! patch is normalised and written in one go, so that the matrix, which does not fit the cache, is written in order.
 
 use std::ops::Range;
 
-use bytemuck::Pod;
-
+use super::element::Element;
+use super::layout::{CHANNELS, Geometry};
 use super::output::Part;
-use super::view::check_size;
-use super::{Canvas, PatchLayout, PatchOrder, SampleOrder};
-use crate::{Error, Result};
+use super::work::Work;
 
-/// Largest side of a patch, in pixels.
-pub const MAX_PATCH: u32 = 256;
-/// Most copies of a still image in one patch.
-pub const MAX_FRAMES: u32 = 16;
-
-/// Channels of a canvas.
-pub const CHANNELS: usize = 3;
-
-/// A checked canvas and layout.
-#[derive(Clone, Debug)]
-pub struct Geometry {
-    canvas: Canvas,
-    layout: PatchLayout,
-    /// Patches a column and a row.
-    grid: (usize, usize),
+/// Which channels a run of samples holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channels {
+    /// One.
+    Plane(usize),
+    /// All, a pixel after the other.
+    Interleaved,
 }
 
-impl Geometry {
-    /// Checks that the content lies on the canvas and that patches and blocks tile it.
-    pub fn new(canvas: Canvas, layout: PatchLayout) -> Result<Self> {
-        check_size("canvas", canvas.width, canvas.height)?;
-        if !(1..=MAX_PATCH).contains(&layout.patch) {
-            return Err(Error::argument(format!(
-                "a patch side of {} is not within 1..={MAX_PATCH}",
-                layout.patch
-            )));
-        }
-        if !(1..=MAX_FRAMES).contains(&layout.frames) {
-            return Err(Error::argument(format!("{} frames are not within 1..={MAX_FRAMES}", layout.frames)));
-        }
-        let merge = match layout.order {
-            PatchOrder::Raster => 1,
-            PatchOrder::Blocks(merge) => merge,
-        };
-        let unit = merge.checked_mul(layout.patch).unwrap_or(0);
-        if !canvas.width.is_multiple_of(unit) || !canvas.height.is_multiple_of(unit) {
-            return Err(Error::argument(format!(
-                "a canvas of {}x{} is not a multiple of blocks of {merge}x{merge} patches of {} pixels",
-                canvas.width, canvas.height, layout.patch
-            )));
-        }
-        let reach =
-            |offset: u32, content: u32, full: u32| offset.checked_add(content).is_some_and(|end| end <= full);
-        if !reach(canvas.left, canvas.content_width, canvas.width)
-            || !reach(canvas.top, canvas.content_height, canvas.height)
-        {
-            return Err(Error::argument(format!(
-                "content of {}x{} at ({}, {}) leaves the canvas of {}x{}",
-                canvas.content_width,
-                canvas.content_height,
-                canvas.left,
-                canvas.top,
-                canvas.width,
-                canvas.height
-            )));
-        }
-        let grid = ((canvas.height / layout.patch) as usize, (canvas.width / layout.patch) as usize);
-        Ok(Self { canvas, layout, grid })
-    }
+/// From resized samples `S` to the tower's values `T`.
+pub trait Convert<S, T>: Sync {
+    /// Splits pixels into planes.
+    fn split(&self, row: &[S], planes: [&mut [S]; CHANNELS]);
 
-    /// Pixels a canvas row.
-    pub fn width(&self) -> usize {
-        self.canvas.width as usize
-    }
+    /// Values of a run of samples.
+    fn convert(&self, samples: &[S], channels: Channels, values: &mut [T]);
+}
 
-    /// Canvas rows.
-    pub fn height(&self) -> usize {
-        self.canvas.height as usize
-    }
+/// Takes the content's rows of one band of the canvas in order and writes all patches of the band.
+pub struct Writer<'a, 'b, S, T, C> {
+    geometry: &'a Geometry,
+    converter: &'a C,
+    part: &'a mut Part<'b, T>,
+    /// Canvas rows of the band, and those of them that content covers.
+    band: Range<usize>,
+    content: Range<usize>,
+    /// The next canvas row.
+    y: usize,
+    places: Vec<Vec<usize>>,
+    fill: [T; CHANNELS],
+    /// The content's part of one row of pixels, a plane a channel; unused if channels come last.
+    planes: Work<S>,
+    /// One row of patches: `[column][channel][y][x]`, or `[column][y][x][channel]`.
+    samples: Work<S>,
+    /// One row of the matrix: all copies of one patch.
+    values: Work<T>,
+}
 
-    /// Canvas rows that the content covers. Empty if the content is.
-    pub fn content_rows(&self) -> Range<usize> {
-        let top = self.canvas.top as usize;
-        let rows = if self.canvas.content_width == 0 { 0 } else { self.canvas.content_height as usize };
-        top..top + rows
-    }
-
-    /// Canvas columns that the content covers.
-    pub fn content_columns(&self) -> Range<usize> {
-        let left = self.canvas.left as usize;
-        left..left + self.canvas.content_width as usize
-    }
-
-    /// Number of patches.
-    pub fn patches(&self) -> usize {
-        self.grid.0 * self.grid.1
-    }
-
-    /// Samples of one patch.
-    pub fn columns(&self) -> usize {
-        CHANNELS * self.layout.frames as usize * self.patch() * self.patch()
-    }
-
-    /// Matrix elements of `rows` canvas rows.
-    pub fn elements(&self, rows: usize) -> usize {
-        rows * self.width() * CHANNELS * self.layout.frames as usize
-    }
-
-    /// Canvas rows whose patches are contiguous in the matrix.
-    pub fn unit(&self) -> usize {
-        self.patch() * self.merge()
-    }
-
-    /// Whether the samples of one pixel stand together.
-    pub fn channels_last(&self) -> bool {
-        self.layout.samples == SampleOrder::ChannelsLast
-    }
-
-    fn patch(&self) -> usize {
-        self.layout.patch as usize
-    }
-
-    fn merge(&self) -> usize {
-        match self.layout.order {
-            PatchOrder::Raster => 1,
-            PatchOrder::Blocks(merge) => merge as usize,
+impl<'a, 'b, S: Copy + Default, T: Element, C: Convert<S, T>> Writer<'a, 'b, S, T, C> {
+    /// A writer of the canvas rows `band` into `part`. Padding is `fill`.
+    pub fn new(
+        geometry: &'a Geometry,
+        converter: &'a C,
+        fill: [T; CHANNELS],
+        band: Range<usize>,
+        part: &'a mut Part<'b, T>,
+    ) -> Self {
+        let content = geometry.content_rows();
+        let content = content.start.clamp(band.start, band.end)..content.end.clamp(band.start, band.end);
+        let samples = CHANNELS * geometry.patch() * geometry.patch();
+        Self {
+            geometry,
+            converter,
+            part,
+            y: band.start,
+            band,
+            content,
+            places: geometry.places(),
+            fill,
+            planes: Work::new(S::default(), CHANNELS * geometry.content_columns().len()),
+            samples: Work::new(S::default(), samples * geometry.grid_width()),
+            values: Work::new(fill[0], geometry.columns()),
         }
     }
 
-    /// Matrix row of the patch at (`row`, `column`) of the grid.
-    fn index(&self, row: usize, column: usize) -> usize {
-        let merge = self.merge();
-        let block = row / merge * (self.grid.1 / merge) + column / merge;
-        (block * merge + row % merge) * merge + column % merge
+    /// Canvas rows of this band that content covers.
+    pub fn content(&self) -> Range<usize> {
+        self.content.clone()
     }
 
-    /// Writes canvas row `y` into `part`, which holds the matrix from canvas row `first` on.
-    ///
-    /// `samples` is the row as [`Line`] lays it out: one plane a channel, or one plane of whole pixels.
-    pub fn scatter<T: Pod>(&self, part: &mut Part<T>, first: usize, y: usize, line: &Line<T>) {
-        match line.samples.len() / self.grid.1 / line.planes {
-            14 => self.scatter_segments(part, first, y, line, |segment| segment.first_chunk::<14>()),
-            16 => self.scatter_segments(part, first, y, line, |segment| segment.first_chunk::<16>()),
-            120 => self.scatter_segments(part, first, y, line, |segment| segment.first_chunk::<120>()),
-            length => self.scatter_segments(part, first, y, line, |segment| segment.get(..length)),
+    /// Takes the next row of the content.
+    pub fn push(&mut self, row: &[S]) {
+        self.pad_until(self.content.start);
+        let patch = self.geometry.patch();
+        let columns = self.geometry.content_columns();
+        let line = self.y % patch;
+        let size = CHANNELS * patch * patch;
+        if self.geometry.channels_last() {
+            let lines = Lines { length: CHANNELS * patch, size, line };
+            lines.place(row, columns.start * CHANNELS, &mut self.samples);
+        } else {
+            let (first, rest) = self.planes.split_at_mut(columns.len());
+            let (second, third) = rest.split_at_mut(columns.len());
+            self.converter.split(row, [first, second, third]);
+            for (channel, plane) in self.planes.chunks_exact(columns.len()).enumerate() {
+                let lines = Lines { length: patch, size, line: channel * patch + line };
+                lines.place(plane, columns.start, &mut self.samples);
+            }
+        }
+        self.step();
+    }
+
+    /// Pads what is left of the band.
+    pub fn finish(mut self) {
+        self.pad_until(self.band.end);
+    }
+
+    fn pad_until(&mut self, end: usize) {
+        while self.y < end {
+            self.step();
         }
     }
 
-    #[inline(always)]
-    fn scatter_segments<'a, T: Pod, S: AsRef<[T]> + ?Sized + 'a>(
-        &self,
-        part: &mut Part<T>,
-        first: usize,
-        y: usize,
-        line: &'a Line<T>,
-        segment: impl Fn(&'a [T]) -> Option<&'a S>,
-    ) {
-        let patch = self.patch();
-        let area = patch * patch;
-        let frames = self.layout.frames as usize;
-        let (plane_stride, frame_stride, row_stride) = match self.layout.samples {
-            SampleOrder::ChannelFrame => (frames * area, area, patch),
-            SampleOrder::FrameChannel => (area, CHANNELS * area, patch),
-            SampleOrder::ChannelsLast => (0, CHANNELS * area, CHANNELS * patch),
-        };
-        let (row, columns) = (y / patch, self.columns());
-        let skipped = self.index(first / patch, 0);
-        let width = line.samples.len() / line.planes;
-        for column in 0..self.grid.1 {
-            let patch_start = (self.index(row, column) - skipped) * columns + y % patch * row_stride;
-            for plane in 0..line.planes {
-                let start = plane * width + column * (width / self.grid.1);
-                let Some(segment) = segment(&line.samples[start..]) else { return };
-                for frame in 0..frames {
-                    part.write(patch_start + plane * plane_stride + frame * frame_stride, segment.as_ref());
+    fn step(&mut self) {
+        self.y += 1;
+        if self.y.is_multiple_of(self.geometry.patch()) {
+            self.flush();
+        }
+    }
+
+    /// Normalises and writes the row of patches that ends above canvas row `y`.
+    fn flush(&mut self) {
+        let patch = self.geometry.patch();
+        let (row, first) = (self.y / patch - 1, self.geometry.index(self.band.start / patch, 0));
+        let size = CHANNELS * patch * patch;
+        let run = size / self.places.len();
+        for column in 0..self.geometry.grid_width() {
+            let samples = &self.samples[column * size..][..size];
+            let inside = (
+                self.overlap(row, self.content.clone()),
+                self.overlap(column, self.geometry.content_columns()),
+            );
+            if !inside.0.is_empty() && !inside.1.is_empty() {
+                for (plane, (samples, places)) in samples.chunks(run).zip(&self.places).enumerate() {
+                    let channels =
+                        if self.places.len() == 1 { Channels::Interleaved } else { Channels::Plane(plane) };
+                    self.converter.convert(samples, channels, &mut self.values[places[0]..][..run]);
+                }
+            }
+            if inside.0.len() < patch || inside.1.len() < patch {
+                self.pad(inside, run);
+            }
+            for places in &self.places {
+                let copies = places.iter().skip(1);
+                copies.for_each(|&place| self.values.copy_within(places[0]..places[0] + run, place));
+            }
+            let start = (self.geometry.index(row, column) - first) * self.values.len();
+            self.part.write(start, &self.values);
+        }
+    }
+
+    /// The part of `content` that falls into the patch with this number along an axis, counted from the patch's edge.
+    fn overlap(&self, number: usize, content: Range<usize>) -> Range<usize> {
+        let patch = self.geometry.patch();
+        let inside = |edge: usize| edge.saturating_sub(number * patch).min(patch);
+        inside(content.start)..inside(content.end)
+    }
+
+    /// Fills the values of a patch outside of the content, in the first copy of each plane.
+    fn pad(&mut self, (rows, columns): (Range<usize>, Range<usize>), run: usize) {
+        let patch = self.geometry.patch();
+        let interleaved = self.places.len() == 1;
+        for (plane, places) in self.places.iter().enumerate() {
+            for (i, value) in self.values[places[0]..][..run].iter_mut().enumerate() {
+                let (channel, pixel) = if interleaved { (i % CHANNELS, i / CHANNELS) } else { (plane, i) };
+                if !rows.contains(&(pixel / patch)) || !columns.contains(&(pixel % patch)) {
+                    *value = self.fill[channel];
                 }
             }
         }
     }
 }
 
-/// One canvas row of a tower's values: three planes, or one plane of interleaved pixels for channels-last layouts.
-#[derive(Clone, Debug)]
-pub struct Line<T> {
-    planes: usize,
-    samples: Vec<T>,
+/// One line of each patch of a row of patches.
+struct Lines {
+    /// Samples of a line, and of a patch.
+    length: usize,
+    size: usize,
+    /// Number of the line within its patch.
+    line: usize,
 }
 
-impl<T: Pod> Line<T> {
-    /// A row of padding.
-    pub fn filled(geometry: &Geometry, fill: [T; CHANNELS]) -> Self {
-        if geometry.channels_last() {
-            return Self { planes: 1, samples: fill.repeat(geometry.width()) };
+impl Lines {
+    /// Copies a row that begins at sample `start` of the canvas into the patches.
+    fn place<S: Copy>(&self, row: &[S], start: usize, patches: &mut [S]) {
+        match self.length {
+            14 => self.place_each::<14, S>(row, start, patches),
+            16 => self.place_each::<16, S>(row, start, patches),
+            _ => self.place_each::<0, S>(row, start, patches),
         }
-        let plane = |value| std::iter::repeat_n(value, geometry.width());
-        Self { planes: CHANNELS, samples: fill.into_iter().flat_map(plane).collect() }
     }
 
-    /// The samples of canvas columns `columns`: one slice a plane (`Ok`) or one slice of whole pixels (`Err`).
-    pub fn content(&mut self, columns: Range<usize>) -> Content<'_, T> {
-        if self.planes == 1 {
-            return Content::Pixels(&mut self.samples[columns.start * CHANNELS..columns.end * CHANNELS]);
+    /// [`Self::place`]; whole lines of `N` samples are copied as arrays.
+    #[inline(always)]
+    fn place_each<const N: usize, S: Copy>(&self, row: &[S], start: usize, patches: &mut [S]) {
+        let (mut rest, mut column, mut offset) = (row, start / self.length, start % self.length);
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(rest.len().min(self.length - offset));
+            let to = &mut patches[column * self.size + self.line * self.length + offset..][..now.len()];
+            match (now.first_chunk::<N>(), to.first_chunk_mut::<N>()) {
+                (Some(now), Some(to)) if N == self.length => *to = *now,
+                _ => to.copy_from_slice(now),
+            }
+            (rest, column, offset) = (later, column + 1, 0);
         }
-        let width = self.samples.len() / CHANNELS;
-        let (first, rest) = self.samples.split_at_mut(width);
-        let (second, third) = rest.split_at_mut(width);
-        Content::Planes([first, second, third].map(|plane| &mut plane[columns.clone()]))
     }
-}
-
-/// The part of a [`Line`] that content covers.
-pub enum Content<'a, T> {
-    /// One slice a channel.
-    Planes([&'a mut [T]; CHANNELS]),
-    /// Whole pixels.
-    Pixels(&'a mut [T]),
 }

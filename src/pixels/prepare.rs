@@ -6,8 +6,9 @@ use half::{bf16, f16};
 
 use super::element::Element;
 use super::execution::Execution;
+use super::layout::{CHANNELS, Geometry};
 use super::output;
-use super::patchify::{CHANNELS, Content, Geometry, Line};
+use super::patchify::{Convert, Writer};
 use super::resize::{FloatPasses, Resampler, bands};
 use super::values::{Affine, Table};
 use super::view::View;
@@ -43,18 +44,13 @@ fn prepare_as<T: Element>(view: &View, recipe: &Recipe, execution: Execution) ->
     let level = execution.level();
     let (width, height) = (recipe.canvas.content_width, recipe.canvas.content_height);
     let samples = if geometry.content_rows().is_empty() {
-        job.run(|_, _: &mut dyn FnMut(&[u8])| (), |_, _| ())?
+        job.run(&Table::new(&recipe.normalize, level), |_, _| ())?
     } else if recipe.arithmetic == Arithmetic::AtenF32 {
         let passes = FloatPasses::new(view, width, height, recipe.filter)?;
-        let affine = Affine::new(&recipe.normalize);
-        job.run(
-            |band, sink| passes.rows(view, band, level, sink),
-            |row, content| affine.convert(row, content),
-        )?
+        job.run(&Affine::new(&recipe.normalize), |band, sink| passes.rows(view, band, level, sink))?
     } else {
         let resampler = Resampler::new(view, width, height, recipe.filter, recipe.arithmetic, level)?;
-        let table = Table::new(&recipe.normalize);
-        job.run(|band, sink| resampler.rows(view, band, sink), |row, content| table.convert(row, content))?
+        job.run(&Table::new(&recipe.normalize, level), |band, sink| resampler.rows(view, band, sink))?
     };
     Ok(PixelValues { rows, columns, samples: T::wrap(samples) })
 }
@@ -67,33 +63,23 @@ struct Job<'a, T> {
 }
 
 impl<T: Element> Job<'_, T> {
-    /// The patch matrix from `rows`, which hands the resized rows of a band of the content to its sink, and
-    /// `convert`, which turns one of them into the tower's values.
-    fn run<S>(
+    /// The patch matrix from `rows`, which hands the resized rows of a band of the content to its sink.
+    fn run<S: Copy + Default>(
         &self,
+        converter: &impl Convert<S, T>,
         rows: impl Fn(Range<usize>, &mut dyn FnMut(&[S])) + Sync,
-        convert: impl Fn(&[S], Content<T>) + Sync,
     ) -> Result<Vec<T>> {
         let geometry = self.geometry;
-        let padding = Line::filled(geometry, self.fill);
-        let content = geometry.content_rows();
+        let top = geometry.content_rows().start;
         let bands = bands(geometry.height(), geometry.unit(), self.execution.bands());
         let lengths: Vec<usize> = bands.iter().map(|band| geometry.elements(band.len())).collect();
         output::build(&lengths, |i, part| {
-            let band = &bands[i];
-            let (start, end) =
-                (content.start.clamp(band.start, band.end), content.end.clamp(band.start, band.end));
-            (band.start..start)
-                .chain(end..band.end)
-                .for_each(|y| geometry.scatter(part, band.start, y, &padding));
-            if start < end {
-                let (mut y, mut line) = (start, padding.clone());
-                rows(start - content.start..end - content.start, &mut |row| {
-                    convert(row, line.content(geometry.content_columns()));
-                    geometry.scatter(part, band.start, y, &line);
-                    y += 1;
-                });
+            let mut writer = Writer::new(geometry, converter, self.fill, bands[i].clone(), part);
+            let content = writer.content();
+            if !content.is_empty() {
+                rows(content.start - top..content.end - top, &mut |row| writer.push(row));
             }
+            writer.finish();
         })
     }
 }

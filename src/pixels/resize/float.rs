@@ -12,6 +12,7 @@ use super::weights::{Taps, Window, radius};
 use crate::pixels::Filter;
 use crate::pixels::execution::Level;
 use crate::pixels::view::{View, check_size};
+use crate::pixels::work::Work;
 use crate::{Error, Result};
 
 /// Rows that go through the horizontal pass together, one a lane.
@@ -110,7 +111,7 @@ impl Passes {
         let mut ring = Ring::new(tallest + 2 * LANES, stride.next_multiple_of(LANES));
         let mut lanes =
             vec![[0.0; LANES]; if self.columns.is_some() { view.width() * view.channels() } else { 0 }];
-        let mut out = vec![0.0; stride.next_multiple_of(LANES)];
+        let mut out = Work::new(0.0, stride.next_multiple_of(LANES));
         let (first, _) = self.rows.as_ref().map_or((band.start, 0), |taps| taps.inputs(band.start, band.end));
         let mut done = first;
         for y in band {

@@ -14,6 +14,7 @@ use super::fixed::Axis;
 use super::ring::Ring;
 use super::weights::Window;
 use crate::pixels::view::View;
+use crate::pixels::work::Work;
 
 /// Rows that go through the horizontal pass together.
 pub const ROWS: usize = 16;
@@ -151,7 +152,7 @@ impl Packed {
                 (Some(columns), Some(rows)) if self.vertical_first => {
                     let mut horizontal = Horizontal::new(columns, view);
                     let mut vertical = Vertical::new(rows, view.width() * view.channels(), GROUP);
-                    let mut between = vec![0; ROWS * vertical.stride];
+                    let mut between = Work::new(0, ROWS * vertical.stride);
                     for start in band.clone().step_by(ROWS) {
                         let count = ROWS.min(band.end - start);
                         for (i, row) in between.chunks_exact_mut(vertical.stride).take(count).enumerate() {
@@ -165,7 +166,7 @@ impl Packed {
                 (Some(columns), Some(rows)) => {
                     let mut horizontal = Horizontal::new(columns, view);
                     let mut vertical = Vertical::new(rows, horizontal.samples, ROWS);
-                    let mut out = vec![0; vertical.stride];
+                    let mut out = Work::new(0, vertical.stride);
                     for y in band {
                         vertical.row::<K>(y, &mut out, |first, groups| {
                             let row = |i: usize| view.row((first + i).min(view.height() - 1));
@@ -184,7 +185,7 @@ impl Packed {
                 }
                 (None, Some(rows)) => {
                     let mut vertical = Vertical::new(rows, view.width() * view.channels(), GROUP);
-                    let mut out = vec![0; vertical.stride];
+                    let mut out = Work::new(0, vertical.stride);
                     for y in band {
                         vertical.row::<K>(y, &mut out, |first, out| interleave::<K>(view, first, out));
                         sink(&out[..vertical.samples]);
@@ -214,8 +215,8 @@ struct Horizontal<'a> {
     samples: usize,
     stride: usize,
     blocks: Vec<Block>,
-    groups: Vec<u32>,
-    out: Vec<u8>,
+    /// Space of [`Self::rows`], made when first needed: groups, and rows of levels.
+    space: Option<(Work<u32>, Work<u8>)>,
 }
 
 impl<'a> Horizontal<'a> {
@@ -229,8 +230,7 @@ impl<'a> Horizontal<'a> {
             samples,
             stride: padded(samples),
             blocks: vec![Block::default(); blocks],
-            groups: Vec::new(),
-            out: Vec::new(),
+            space: None,
         }
     }
 
@@ -251,20 +251,20 @@ impl<'a> Horizontal<'a> {
     /// # Safety
     /// The machine has `K`'s instructions.
     unsafe fn rows<K: Kernel>(&mut self, rows: [&[u8]; ROWS], count: usize, sink: &mut dyn FnMut(&[u8])) {
-        let mut groups = std::mem::take(&mut self.groups);
-        groups.resize(ROWS / GROUP * self.stride, 0);
-        self.out.resize(ROWS * self.stride, 0);
+        let stride = self.stride;
+        let space = || (Work::new(0, ROWS / GROUP * stride), Work::new(0, ROWS * stride));
+        let (mut groups, mut out) = self.space.take().unwrap_or_else(space);
         // SAFETY: the caller vouches for the instructions.
         unsafe { self.groups::<K>(&rows, &mut groups) };
-        let four = groups.chunks_exact(self.stride).zip(self.out.chunks_exact_mut(GROUP * self.stride));
+        let four = groups.chunks_exact(stride).zip(out.chunks_exact_mut(GROUP * stride));
         for (groups, rows) in four.take(count.div_ceil(GROUP)) {
-            let mut rows = rows.chunks_exact_mut(self.stride);
+            let mut rows = rows.chunks_exact_mut(stride);
             let mut rows: [&mut [u8]; GROUP] = std::array::from_fn(|_| rows.next().unwrap_or_default());
             // SAFETY: the caller vouches for the instructions.
             unsafe { K::deinterleave(groups, &mut rows) };
         }
-        self.groups = groups;
-        self.out.chunks_exact(self.stride).take(count).for_each(|row| sink(&row[..self.samples]));
+        out.chunks_exact(stride).take(count).for_each(|row| sink(&row[..self.samples]));
+        self.space = Some((groups, out));
     }
 }
 

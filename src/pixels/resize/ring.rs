@@ -1,16 +1,18 @@
 //! The last few rows of an intermediate image, so that it never leaves the cache.
 
+use crate::pixels::work::Work;
+
 /// Rows addressed by their absolute index; row `k` overwrites row `k - capacity`.
 pub struct Ring<T> {
     stride: usize,
     capacity: usize,
-    data: Vec<T>,
+    data: Work<T>,
 }
 
 impl<T: Copy + Default> Ring<T> {
     /// A ring of `capacity` rows of `stride` elements each.
     pub fn new(capacity: usize, stride: usize) -> Self {
-        Self { stride, capacity, data: vec![T::default(); capacity * stride] }
+        Self { stride, capacity, data: Work::new(T::default(), capacity * stride) }
     }
 
     /// Row `k`.
