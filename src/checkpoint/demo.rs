@@ -41,12 +41,13 @@ pub fn write_demo(
     for (name, text) in files {
         std::fs::write(root.join(name), text).map_err(|error| failure(name, "written", &error))?;
     }
-    let named: Vec<_> = specs
+    let parts: Vec<_> = specs.iter().flat_map(TensorSpec::parts).collect();
+    let named: Vec<_> = parts
         .iter()
-        .map(|spec| TensorSpec::new(format!("{prefix}{}", spec.name), spec.shape.clone()))
+        .map(|part| TensorSpec::new(format!("{prefix}{}", part.name), part.shape.clone()))
         .collect();
     let streams: Vec<_> =
-        specs.iter().map(|spec| Stream::new(seed, &spec.name, scale(&spec.name, &spec.shape))).collect();
+        parts.iter().map(|part| Stream::new(seed, &part.name, scale(&part.name, &part.shape))).collect();
     let mut values = [0.0; STEP];
     write_safetensors(&root.join("model.safetensors"), &named, dtype, |tensor, first, out| {
         let stream = streams.get(tensor).ok_or_else(|| Error::internal("a tensor without values"))?;

@@ -12,15 +12,17 @@ pub(super) enum Fault {
     Quantised,
     Missing,
     Shape,
+    Mixed,
     Damaged,
     Unexpected,
 }
 
-const KINDS: [(Fault, &str); 6] = [
+const KINDS: [(Fault, &str); 7] = [
     (Fault::Shard, "unusable shards"),
     (Fault::Quantised, "quantised or not float32, bfloat16 or float16"),
     (Fault::Missing, "missing"),
     (Fault::Shape, "of another shape"),
+    (Fault::Mixed, "in parts of different types"),
     (Fault::Damaged, "damaged"),
     (Fault::Unexpected, "unexpected"),
 ];

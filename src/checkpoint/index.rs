@@ -114,6 +114,11 @@ impl Weights {
         select::select(self, prefixes, specs, ignore)
     }
 
+    /// How many of `specs` are there with all their parts, by their names alone. Opens nothing.
+    pub fn present(&self, prefixes: &[&str], specs: &[TensorSpec]) -> usize {
+        select::present(self, prefixes, specs)
+    }
+
     /// The place of `name` among the names.
     pub(super) fn position(&self, name: &str) -> Option<usize> {
         self.names.binary_search_by(|(other, _)| (**other).cmp(name)).ok()

@@ -1,13 +1,13 @@
 //! Finding one tower's tensors among a checkpoint's, and all reasons why they do not fit.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::fault::{Fault, Faults};
 use super::header::{Storage, Stored};
 use super::index::{Shard, Weights};
 use super::json::quoted;
-use super::selection::{Selection, Slot, Source};
-use crate::{Error, Result};
+use super::selection::{Piece, Selection, Slot, Source};
+use crate::{Dtype, Error, Result};
 
 /// A tensor that a tower wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,12 +16,43 @@ pub struct TensorSpec {
     pub name: String,
     /// Its dimensions, outermost first.
     pub shape: Vec<usize>,
+    /// Where the checkpoint has it under other names: its parts, equal shares of the first axis, in order. Empty:
+    /// it is whole, under its own name.
+    stored: Vec<String>,
+    /// Whether the tower does without it.
+    optional: bool,
 }
 
 impl TensorSpec {
     /// The tensor `name` of dimensions `shape`.
     pub fn new(name: impl Into<String>, shape: impl Into<Vec<usize>>) -> Self {
-        Self { name: name.into(), shape: shape.into() }
+        Self { name: name.into(), shape: shape.into(), stored: Vec::new(), optional: false }
+    }
+
+    /// The same, and no fault if the checkpoint has none.
+    pub fn optional(self) -> Self {
+        Self { optional: true, ..self }
+    }
+
+    /// The same, stored as the tensors `names` (without prefix), which stand one below the other: q, k and v of
+    /// one layer, say. The number of rows must be a multiple of theirs.
+    pub fn stored_as(self, names: Vec<String>) -> Self {
+        Self { stored: names, ..self }
+    }
+
+    /// The tensors that the checkpoint stores for this one.
+    pub fn parts(&self) -> Vec<Self> {
+        match &*self.stored {
+            [] => vec![self.clone()],
+            names => {
+                let mut shape = self.shape.clone();
+                if let Some(rows) = shape.first_mut() {
+                    *rows /= names.len();
+                }
+                let part = |name: &String| Self { optional: self.optional, ..Self::new(name, shape.clone()) };
+                names.iter().map(part).collect()
+            }
+        }
     }
 }
 
@@ -49,21 +80,22 @@ pub(super) fn select(
     specs: &[TensorSpec],
     ignore: &dyn Fn(&str) -> bool,
 ) -> Result<Selection> {
-    let wanted: HashSet<&str> = specs.iter().map(|spec| &*spec.name).collect();
-    if wanted.len() != specs.len() {
+    let parts: Vec<TensorSpec> = specs.iter().flat_map(TensorSpec::parts).collect();
+    let wanted: HashSet<&str> = parts.iter().map(|part| &*part.name).collect();
+    if wanted.len() != parts.len() {
         return Err(Error::internal("a tower asks for one tensor twice"));
     }
     let mut faults = Faults::default();
     let mut used = HashSet::new();
     let mut by_shard: BTreeMap<u32, Vec<(String, &TensorSpec)>> = BTreeMap::new();
-    for spec in specs {
-        let names = prefixes.iter().map(|prefix| format!("{prefix}{}", spec.name));
-        match names.into_iter().find_map(|name| Some((weights.position(&name)?, name))) {
+    for part in &parts {
+        match find(weights, prefixes, part) {
             Some((position, name)) => {
                 used.insert(position);
-                by_shard.entry(weights.shard_of(position).unwrap_or(0)).or_default().push((name, spec));
+                by_shard.entry(weights.shard_of(position).unwrap_or(0)).or_default().push((name, part));
             }
-            None => faults.add(Fault::Missing, || missing(prefixes, spec)),
+            None if part.optional => {}
+            None => faults.add(Fault::Missing, || missing(prefixes, part)),
         }
     }
     let surplus = Surplus { wanted: &wanted, ignore };
@@ -74,7 +106,8 @@ pub(super) fn select(
             }
         }
     }
-    let mut selection = Selection::default();
+    let mut sources = Vec::new();
+    let mut placed = HashMap::new();
     for (number, found) in by_shard {
         let label = weights.shard_name(number);
         let opened;
@@ -92,27 +125,52 @@ pub(super) fn select(
             },
         };
         unlisted(weights, shard, prefixes, &surplus, &mut faults);
-        let source = selection.sources.len();
-        for (name, spec) in found {
+        for (name, part) in found {
             match shard.find(&name) {
                 Some(stored) => {
-                    if let Some(slot) = fit(stored, spec, source, &mut faults) {
-                        selection.slots.push(slot);
+                    if let Some((dtype, piece)) = fit(stored, part, sources.len(), &mut faults) {
+                        placed.insert(&*part.name, (dtype, piece));
                     }
                 }
                 None => faults.add(Fault::Missing, || format!("{} (not in {label})", quoted(&name))),
             }
         }
         let file = shard.file.try_clone().map_err(|error| super::file::failure(label, "opened", &error))?;
-        selection.sources.push(Source { name: label.to_owned(), file });
+        sources.push(Source { name: label.to_owned(), file });
     }
+    let slots = specs.iter().filter_map(|spec| assemble(spec, &placed, &mut faults)).collect();
     faults.into_result()?;
-    selection.slots.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-    Ok(selection)
+    Ok(Selection::new(sources, slots))
 }
 
-/// The place of a wanted tensor, if it is as wanted.
-fn fit(stored: &Stored, spec: &TensorSpec, source: usize, faults: &mut Faults) -> Option<Slot> {
+/// How many of `specs` a checkpoint has in full, by their names alone.
+pub(super) fn present(weights: &Weights, prefixes: &[&str], specs: &[TensorSpec]) -> usize {
+    let whole = |spec: &&TensorSpec| spec.parts().iter().all(|part| find(weights, prefixes, part).is_some());
+    specs.iter().filter(whole).count()
+}
+
+/// The place and name of `part` under the first prefix that has it.
+fn find(weights: &Weights, prefixes: &[&str], part: &TensorSpec) -> Option<(usize, String)> {
+    let names = prefixes.iter().map(|prefix| format!("{prefix}{}", part.name));
+    names.into_iter().find_map(|name| Some((weights.position(&name)?, name)))
+}
+
+/// One wanted tensor of its parts, if all of them fit.
+fn assemble(spec: &TensorSpec, placed: &HashMap<&str, (Dtype, Piece)>, faults: &mut Faults) -> Option<Slot> {
+    let parts: Option<Vec<_>> = spec.parts().iter().map(|part| placed.get(&*part.name).copied()).collect();
+    let parts = parts?;
+    let (dtype, _) = *parts.first()?;
+    if parts.iter().any(|(other, _)| *other != dtype) {
+        faults.add(Fault::Mixed, || quoted(&spec.name));
+        return None;
+    }
+    let pieces: Vec<Piece> = parts.into_iter().map(|(_, piece)| piece).collect();
+    let len = pieces.iter().fold(0, |sum: u64, piece| sum.saturating_add(piece.len));
+    Some(Slot { name: spec.name.clone(), dtype, shape: spec.shape.clone(), pieces, len })
+}
+
+/// The place of a stored tensor, if it is as wanted.
+fn fit(stored: &Stored, part: &TensorSpec, source: usize, faults: &mut Faults) -> Option<(Dtype, Piece)> {
     let dtype = match &stored.storage {
         Storage::Float(dtype) => *dtype,
         Storage::Other(other) => {
@@ -120,9 +178,9 @@ fn fit(stored: &Stored, spec: &TensorSpec, source: usize, faults: &mut Faults) -
             return None;
         }
     };
-    if *stored.shape != *spec.shape {
+    if *stored.shape != *part.shape {
         faults.add(Fault::Shape, || {
-            format!("{} is {:?} instead of {:?}", quoted(&stored.name), stored.shape, spec.shape)
+            format!("{} is {:?} instead of {:?}", quoted(&stored.name), stored.shape, part.shape)
         });
         return None;
     }
@@ -132,8 +190,7 @@ fn fit(stored: &Stored, spec: &TensorSpec, source: usize, faults: &mut Faults) -
         });
         return None;
     }
-    let shape = spec.shape.clone();
-    Some(Slot { name: spec.name.clone(), dtype, shape, source, start: stored.start, len: stored.len })
+    Some((dtype, Piece { source, start: stored.start, len: stored.len }))
 }
 
 fn missing(prefixes: &[&str], spec: &TensorSpec) -> String {

@@ -27,9 +27,9 @@ const SAMPLES: u64 = 4;
 /// The tensors of one tower in their files. Cheap to make: no tensor is read before it is asked for.
 #[derive(Debug, Default)]
 pub struct Selection {
-    pub(super) sources: Vec<Source>,
+    sources: Vec<Source>,
     /// Sorted by name.
-    pub(super) slots: Vec<Slot>,
+    slots: Vec<Slot>,
     /// The memory of the tensor that was dropped last: fresh memory costs more than the reading.
     spare: Mutex<Vec<u64>>,
 }
@@ -41,12 +41,20 @@ pub(super) struct Source {
     pub(super) file: File,
 }
 
-/// Where a tensor is. Its length agrees with its shape and element type.
+/// Where a tensor is. Its length is that of its pieces together and agrees with its shape and element type.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) name: String,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
+    /// What stands one after the other in the tensor.
+    pub(super) pieces: Vec<Piece>,
+    pub(super) len: u64,
+}
+
+/// Bytes of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
     pub(super) source: usize,
     pub(super) start: u64,
     pub(super) len: u64,
@@ -94,9 +102,19 @@ impl Tensor<'_> {
 }
 
 impl Selection {
+    pub(super) fn new(sources: Vec<Source>, mut slots: Vec<Slot>) -> Self {
+        slots.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Self { sources, slots, spare: Mutex::default() }
+    }
+
     /// The tensors, in the order of their names.
     pub fn tensors(&self) -> impl Iterator<Item = TensorInfo<'_>> {
         self.slots.iter().map(|slot| TensorInfo { name: &slot.name, dtype: slot.dtype, shape: &slot.shape })
+    }
+
+    /// Whether there is a tensor `name`: an optional one may be absent.
+    pub fn has(&self, name: &str) -> bool {
+        self.slot(name).is_ok()
     }
 
     /// What the tensor `name` is.
@@ -215,12 +233,23 @@ impl Selection {
     }
 
     /// Fills `out` from the tensor's bytes at `start`.
-    fn read(&self, slot: &Slot, start: u64, out: &mut [u8]) -> Result<()> {
-        let source = self.sources.get(slot.source).ok_or_else(|| Error::internal("a shard is not open"))?;
-        source
-            .file
-            .read_exact_at(out, slot.start.saturating_add(start))
-            .map_err(|error| failure(&source.name, "read", &error))
+    fn read(&self, slot: &Slot, mut start: u64, mut out: &mut [u8]) -> Result<()> {
+        for piece in &slot.pieces {
+            let Some(rest) = piece.len.checked_sub(start) else {
+                start -= piece.len;
+                continue;
+            };
+            let step = usize::try_from(rest).map_or(out.len(), |rest| rest.min(out.len()));
+            let (now, later) = out.split_at_mut(step);
+            let source =
+                self.sources.get(piece.source).ok_or_else(|| Error::internal("a shard is not open"))?;
+            source
+                .file
+                .read_exact_at(now, piece.start.saturating_add(start))
+                .map_err(|error| failure(&source.name, "read", &error))?;
+            (start, out) = (0, later);
+        }
+        if out.is_empty() { Ok(()) } else { Err(Error::internal(format!("{} ends too early", slot.name))) }
     }
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 
 use super::{Encoder, Lane, worker};
 use crate::checkpoint::{Checkpoint, Selection};
-use crate::family::{Loader, Options};
+use crate::family::{Loader, Options, WeightNames};
 use crate::image::DecodePolicy;
 use crate::prepare::Preprocessor;
 use crate::torch::{self, Device};
@@ -92,9 +92,15 @@ impl Encoder {
     }
 }
 
+/// The tower's tensors under the spelling that the checkpoint has, or has most of.
 fn select(checkpoint: &Checkpoint, preprocessor: &Preprocessor) -> Result<Selection> {
-    let names = preprocessor.family().weight_names();
-    checkpoint.weights()?.select(names.prefixes, &names.specs, &names.ignored)
+    let weights = checkpoint.weights()?;
+    let spellings = preprocessor.family().weight_names();
+    let fit = |names: &&WeightNames| weights.present(names.prefixes, &names.specs);
+    // Of equals the last counts, so that a reversed list prefers the first.
+    let best = spellings.iter().rev().max_by_key(fit);
+    let names = best.ok_or_else(|| Error::internal("the family names no tensors"))?;
+    weights.select(names.prefixes, &names.specs, &names.ignored)
 }
 
 /// `dtype` (or the older `torch_dtype`) of config.json, else the dtype that most bytes of the tower have.

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{Options, find};
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::demo::{default_scale, write_demo};
-use crate::{Dtype, Result};
+use crate::{Dtype, Error, Result};
 
 /// Writes a checkpoint of the family `name` into the empty or new folder `root`: bfloat16 weights from `seed`.
 ///
@@ -16,5 +16,7 @@ pub fn make_checkpoint(name: &str, root: &Path, seed: u64) -> Result<()> {
     let checkpoint = Checkpoint::from_texts(&demo.files)?;
     let family = (entry.open)(&checkpoint, Options::default())?;
     let files: Vec<_> = demo.files.iter().map(|(file, text)| (*file, (*text).to_owned())).collect();
-    write_demo(root, &files, demo.prefix, &family.weight_names().specs, seed, Dtype::Bf16, &default_scale)
+    let spellings = family.weight_names();
+    let usual = spellings.first().ok_or_else(|| Error::internal("the family names no tensors"))?;
+    write_demo(root, &files, demo.prefix, &usual.specs, seed, Dtype::Bf16, &default_scale)
 }

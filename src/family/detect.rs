@@ -9,79 +9,87 @@ const MAX_ARCHITECTURES: usize = 16;
 
 /// The family of a checkpoint with this config.json, served under the name `model`.
 ///
-/// config.json decides; a model id or an explicit `family` that says otherwise is an error.
+/// config.json decides; a model id or an explicit `family` that says otherwise is an error. Several families may read
+/// one checkpoint, such as the image and the audio tower of one model: then `family` must say which.
 pub fn detect(config: Node<'_>, model: &str, family: Option<&str>) -> Result<&'static Entry> {
     let named = family.map(find).transpose()?;
-    let by_id = unique(|entry| id_matches(entry, model));
+    let by_id = matching(|entry| id_matches(entry, model));
     let model_type = config.opt_str("model_type")?;
     let architectures = match config.get("architectures") {
         Some(_) => config.items("architectures", 0..=MAX_ARCHITECTURES)?,
         None => Vec::new(),
     };
     let architecture = architectures.first().map(|item| item.as_str()).transpose()?;
-    let by_type = model_type.and_then(|seen| unique(|entry| entry.model_types.contains(&seen)));
-    let by_architecture = architecture.and_then(|seen| unique(|entry| entry.architectures.contains(&seen)));
+    if model_type.is_none() && architecture.is_none() {
+        return named.map_or_else(|| only(&by_id, "the model id"), Ok);
+    }
 
+    let shown_as = |seen: Option<&str>| seen.map_or("(absent)".into(), |seen| format!("{seen:?}"));
     let seen = format!(
         "config.json has model_type {} and architecture {}",
-        model_type.map_or("(absent)".into(), |seen| format!("{seen:?}")),
-        architecture.map_or("(absent)".into(), |seen| format!("{seen:?}"))
+        shown_as(model_type),
+        shown_as(architecture)
     );
-    if let (Some(a), Some(b)) = (by_type, by_architecture)
-        && a.name != b.name
+    let of_type = matching(|entry| model_type.is_some_and(|seen| entry.model_types.contains(&seen)));
+    let of_architecture =
+        matching(|entry| architecture.is_some_and(|seen| entry.architectures.contains(&seen)));
+    let shown: Vec<_> = match (&*of_type, &*of_architecture) {
+        ([], one) | (one, []) => one.to_vec(),
+        (a, b) => a.iter().copied().filter(|entry| among(entry, b)).collect(),
+    };
+    if shown.is_empty() {
+        return Err(Error::checkpoint(match (&*of_type, &*of_architecture) {
+            ([a, ..], [b, ..]) => {
+                format!("{seen}, which are of different families: {} and {}", a.name, b.name)
+            }
+            _ => format!("{seen}: no family of this build ({})", names(REGISTRY)),
+        }));
+    }
+    if let Some(named) = named
+        && !among(named, &shown)
     {
         return Err(Error::checkpoint(format!(
-            "{seen}, which are of different families: {} and {}",
-            a.name, b.name
+            "{seen}, which is of the family {}, not of {} that was asked for",
+            names(&shown),
+            named.name
         )));
     }
-    let shown = by_type.or(by_architecture);
-    if let (None, Some(named)) = (shown, named) {
-        let stranger = model_type.is_some() || architecture.is_some();
-        return if stranger {
-            Err(Error::checkpoint(format!(
-                "{seen}, which is not of the family {:?} that was asked for",
-                named.name
-            )))
-        } else {
-            Ok(named)
-        };
+    if !by_id.is_empty() && !by_id.iter().any(|entry| among(entry, &shown)) {
+        return Err(Error::checkpoint(format!(
+            "{seen}, which is of the family {}, but the model id says {}",
+            names(&shown),
+            names(&by_id)
+        )));
     }
-    let Some(shown) = shown else {
-        return match by_id {
-            Some(entry) if model_type.is_none() && architecture.is_none() => Ok(entry),
-            _ => {
-                let known: Vec<_> = REGISTRY.iter().map(|entry| entry.name).collect();
-                Err(Error::checkpoint(format!("{seen}: no family of this build ({})", known.join(", "))))
-            }
-        };
-    };
-    for (what, other) in [("the family asked for", named), ("the model id", by_id)] {
-        if let Some(other) = other
-            && !serves(other, model_type, architecture)
-        {
-            return Err(Error::checkpoint(format!(
-                "{seen}, which is of the family {:?}, but {what} says {:?}",
-                shown.name, other.name
-            )));
-        }
-    }
-    Ok(named.unwrap_or(shown))
+    named.map_or_else(|| only(&shown, &seen), Ok)
 }
 
-/// The only entry for which `matches` holds; none where several do.
-fn unique(matches: impl Fn(&Entry) -> bool) -> Option<&'static Entry> {
-    let mut found = REGISTRY.iter().copied().filter(|entry| matches(entry));
-    match (found.next(), found.next()) {
-        (Some(entry), None) => Some(entry),
-        _ => None,
+/// The one entry of `entries`; `seen` is what showed them.
+fn only(entries: &[&'static Entry], seen: &str) -> Result<&'static Entry> {
+    match entries {
+        [] => Err(Error::checkpoint(format!(
+            "config.json has neither model_type nor architectures, and the model id is of no family of this build: \
+             name the family, one of {}",
+            names(REGISTRY)
+        ))),
+        [entry] => Ok(entry),
+        several => Err(Error::checkpoint(format!(
+            "{seen}: this is of several families, name the one to use: {}",
+            names(several)
+        ))),
     }
 }
 
-/// Several families may read one checkpoint, such as the image and the audio tower of one model.
-fn serves(entry: &Entry, model_type: Option<&str>, architecture: Option<&str>) -> bool {
-    model_type.is_some_and(|seen| entry.model_types.contains(&seen))
-        || architecture.is_some_and(|seen| entry.architectures.contains(&seen))
+fn matching(matches: impl Fn(&Entry) -> bool) -> Vec<&'static Entry> {
+    REGISTRY.iter().copied().filter(|entry| matches(entry)).collect()
+}
+
+fn among(entry: &Entry, entries: &[&Entry]) -> bool {
+    entries.iter().any(|other| other.name == entry.name)
+}
+
+fn names(entries: &[&Entry]) -> String {
+    entries.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", ")
 }
 
 fn id_matches(entry: &Entry, model: &str) -> bool {

@@ -34,6 +34,11 @@ impl<'a> Loader<'a> {
         self.device
     }
 
+    /// Whether the checkpoint has the optional tensor `name`.
+    pub fn has(&self, name: &str) -> bool {
+        self.selection.has(name)
+    }
+
     /// The tensor `name` as stored, on the host.
     pub fn stored(&self, name: &str) -> Result<Tensor> {
         let info = self.selection.info(name)?;

@@ -93,7 +93,7 @@ pub struct Options {
     pub backend: Option<Backend>,
 }
 
-/// How a tower's tensors are found in a checkpoint.
+/// How a tower's tensors are found in a checkpoint: one spelling of all their names.
 pub struct WeightNames {
     /// Accepted spellings of what stands before a name, in order of preference.
     pub prefixes: &'static [&'static str],
@@ -126,8 +126,11 @@ pub trait Family: Send + Sync {
     /// Checks that the tower can run `grid` and gives the rows of its embeddings.
     fn tokens(&self, grid: Grid) -> Result<usize>;
 
-    /// The tensors of the tower in a checkpoint.
-    fn weight_names(&self) -> WeightNames;
+    /// The tensors of the tower in a checkpoint, in every published spelling, the usual one first.
+    ///
+    /// A checkpoint must have one spelling in full. All give tensors of the same names and shapes, whatever the
+    /// checkpoint calls their parts: see [`TensorSpec::stored_as`].
+    fn weight_names(&self) -> Vec<WeightNames>;
 
     /// Reads the weights and builds the tower.
     #[cfg(feature = "torch")]

@@ -81,6 +81,59 @@ fn no_prefix_with_names_to_ignore() {
     assert!(text.ends_with("1 unexpected: \"model.language_model.x\""), "{text}");
 }
 
+/// q, k and v apart, in two shards, as one tensor of six rows.
+#[test]
+fn a_tensor_of_parts() {
+    let folder = Folder::new();
+    let shard = |names: [&str; 2], first: u8| {
+        let tensors = names.map(|name| (name, "BF16", &[2, 1][..], 4));
+        file(&header(&tensors), &[first, 1, 2, 3, first + 4, 5, 6, 7])
+    };
+    folder.write("a.safetensors", &shard(["visual.k", "visual.q"], 0));
+    folder.write("b.safetensors", &shard(["visual.other", "visual.v"], 100));
+    folder.index(&[
+        ("visual.q", "a.safetensors"),
+        ("visual.k", "a.safetensors"),
+        ("visual.v", "b.safetensors"),
+        ("visual.other", "b.safetensors"),
+    ]);
+    let parts = || ["q", "k", "v"].map(str::to_owned).to_vec();
+    let specs = [spec("qkv", &[6, 1]).stored_as(parts()), spec("other", &[2, 1])];
+    let selection = folder.select(&specs).unwrap();
+    let whole = [4, 5, 6, 7, 0, 1, 2, 3, 104, 5, 6, 7];
+    assert_eq!(selection.tensor("qkv").unwrap().bytes(), whole);
+    assert_eq!((selection.bytes(), selection.info("qkv").unwrap().shape), (16, &[6, 1][..]));
+    let mut read = [0; 12];
+    selection.read_into("qkv", &mut read).unwrap();
+    assert_eq!(read, whole);
+    assert!(selection.has("qkv") && !selection.has("q"));
+    selection.check_finite().unwrap();
+    let weights = folder.open().weights().unwrap();
+    assert_eq!(weights.present(&["visual."], &specs), 2);
+    assert_eq!(weights.present(&["visual."], &[spec("qkv", &[6, 1]), spec("other", &[2, 1])]), 1);
+    let text = folder.refusal(&[spec("qkv", &[9, 1]).stored_as(parts())]);
+    assert!(text.contains("\"visual.k\" is [2, 1] instead of [3, 1]"), "{text}");
+    let text = folder.refusal(&[spec("qkv", &[4, 1]).stored_as(vec!["q".into(), "w".into()])]);
+    assert!(text.contains("1 missing: \"model.visual.w\""), "{text}");
+}
+
+#[test]
+fn parts_of_different_types() {
+    let folder = single(&[("visual.q", "F32", &[1], 4), ("visual.k", "F16", &[1], 2)]);
+    let text = folder.refusal(&[spec("qk", &[2]).stored_as(vec!["q".into(), "k".into()])]);
+    assert_eq!(text, "the weights do not fit the tower: 1 in parts of different types: \"qk\"");
+}
+
+#[test]
+fn an_optional_tensor() {
+    let specs = [spec("a", &[4]), spec("b.weight", &[2, 3]).optional()];
+    let selection = single(&[A]).select(&specs).unwrap();
+    assert!(selection.has("a") && !selection.has("b.weight"));
+    assert!(single(&[A, B]).select(&specs).unwrap().has("b.weight"));
+    let text = single(&[A, ("model.visual.b.weight", "BF16", &[6], 12)]).refusal(&specs);
+    assert!(text.contains("is [6] instead of [2, 3]"), "{text}");
+}
+
 #[test]
 fn everything_wrong_is_one_list() {
     let folder = single(&[

@@ -76,8 +76,8 @@ impl Family for Glm53 {
         parts::patch_grid::merged_tokens(grid, self.vision.merge)
     }
 
-    fn weight_names(&self) -> WeightNames {
-        WeightNames { prefixes: &["model.visual."], specs: self.vision.tensors(), ignored: |_| false }
+    fn weight_names(&self) -> Vec<WeightNames> {
+        vec![WeightNames { prefixes: &["model.visual."], specs: self.vision.tensors(), ignored: |_| false }]
     }
 
     #[cfg(feature = "torch")]

@@ -76,12 +76,12 @@ impl Family for Qwen {
         parts::patch_grid::merged_tokens(grid, self.vision.merge)
     }
 
-    fn weight_names(&self) -> WeightNames {
-        WeightNames {
+    fn weight_names(&self) -> Vec<WeightNames> {
+        vec![WeightNames {
             prefixes: &["model.visual.", "visual."],
             specs: self.vision.tensors(),
             ignored: |_| false,
-        }
+        }]
     }
 
     #[cfg(feature = "torch")]
