@@ -1,0 +1,67 @@
+"""Timing side by side, and what machine it was on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PACKAGES = ("mm-libtorch-encoder", "torch", "torchvision", "transformers", "pillow", "numpy", "sglang")
+
+
+def interleaved(
+    runs: dict[str, Callable[[], object]], repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, float]:
+    """Median seconds of each run. They take turns, so that a busy machine slows all alike."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(repeats + 1):
+        for name, run in runs.items():
+            start = clock()
+            run()
+            if turn > 0:  # the first turn warms caches and allocators
+                times[name].append(clock() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def processor() -> str:
+    """The CPU's own name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def versions() -> dict[str, str]:
+    """Versions of this package and its peers, where installed."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def heading(title: str) -> str:
+    """A markdown heading with machine and versions."""
+    packages = ", ".join(f"{name} {number}" for name, number in versions().items())
+    return (
+        f"## {title}\n\n{processor()}, {len(os.sched_getaffinity(0))} cores, {platform.release()}; "
+        f"Python {platform.python_version()}; {packages}\n"
+    )
+
+
+def table(columns: list[str], rows: list[list[str]]) -> str:
+    """A markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def milliseconds(seconds: float) -> str:
+    """Three significant digits."""
+    return f"{seconds * 1e3:.3g} ms"
