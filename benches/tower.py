@@ -19,7 +19,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from checkpoints import published_width
-from images import encoded, scene
+from images import png
 from measure import heading, interleaved, milliseconds, table
 from reference import qwen_glm
 
@@ -28,7 +28,7 @@ from mm_libtorch_encoder import Encoder
 
 def row(family: str, folder: Path, encoder: Encoder, size: int, repeats: int, clock) -> list[str]:
     dtype = str(encoder.dtype).removeprefix("torch.")
-    pixels, grids = qwen_glm.preprocess(folder, encoded(scene(size, size)))
+    pixels, grids = qwen_glm.preprocess(folder, png(size, size))
     pixels = pixels.to(encoder.dtype)
     seconds = interleaved(
         {
