@@ -87,7 +87,7 @@ $(VENV_PLAIN)/.wheel: dist/.stable $(VENV_PLAIN)/.ready
 
 develop: $(VENV)/.ready
 	rm -f $(VENV)/.wheel
-	$(CARGO_ENV) VIRTUAL_ENV=$(abspath $(VENV)) $(VENV)/bin/maturin develop --locked
+	$(CARGO_ENV) VIRTUAL_ENV=$(abspath $(VENV)) PATH="$(abspath $(VENV))/bin:$$PATH" maturin develop --locked
 
 # Demo
 
