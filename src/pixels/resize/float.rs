@@ -16,9 +16,10 @@ use crate::pixels::work::Work;
 use crate::{Error, Result};
 
 /// Rows that go through the horizontal pass together, one a lane.
-const LANES: usize = 16;
+pub const LANES: usize = 8;
 
-type Lanes = [f32; LANES];
+/// One value of each of [`LANES`] rows.
+pub type Lanes = [f32; LANES];
 
 fn evaluate(filter: Filter, x: f32) -> f32 {
     const A: f32 = -0.5;
@@ -79,104 +80,125 @@ impl Passes {
 
     /// Hands each output row of `band` to `sink`, in order.
     pub fn rows(&self, view: &View, band: Range<usize>, level: Level, sink: &mut dyn FnMut(&[f32])) {
-        match level {
-            // SAFETY: a level is never wider than what was detected on this machine.
+        match level.min(Level::best()) {
+            // SAFETY: the level is no wider than what was detected on this machine.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => unsafe { self.rows_avx512(view, band, sink) },
-            // SAFETY: as above.
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { self.rows_avx2(view, band, sink) },
-            _ => self.rows_generic(view, band, sink),
+            Level::Avx2 | Level::Avx512 => unsafe {
+                self.rows_with::<super::float_avx2::Avx2>(view, band, sink)
+            },
+            // SAFETY: plain code runs on any machine.
+            _ => unsafe { self.rows_with::<Native>(view, band, sink) },
         }
     }
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
-    fn rows_avx512(&self, view: &View, band: Range<usize>, sink: &mut dyn FnMut(&[f32])) {
-        self.rows_generic(view, band, sink);
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma")]
-    fn rows_avx2(&self, view: &View, band: Range<usize>, sink: &mut dyn FnMut(&[f32])) {
-        self.rows_generic(view, band, sink);
-    }
-
-    #[inline(always)]
-    fn rows_generic(&self, view: &View, band: Range<usize>, sink: &mut dyn FnMut(&[f32])) {
+    /// # Safety
+    /// The machine has `K`'s instructions.
+    unsafe fn rows_with<K: Kernel>(&self, view: &View, band: Range<usize>, sink: &mut dyn FnMut(&[f32])) {
         let width = self.columns.as_ref().map_or(view.width(), |taps| taps.windows.len());
-        let stride = width * view.channels();
+        let samples = width * view.channels();
+        let stride = samples.next_multiple_of(LANES);
         let tallest =
             self.rows.as_ref().map_or(1, |taps| taps.windows.iter().map(|w| w.len).max().unwrap_or(1));
-        let mut ring = Ring::new(tallest + 2 * LANES, stride.next_multiple_of(LANES));
-        let mut lanes =
-            vec![[0.0; LANES]; if self.columns.is_some() { view.width() * view.channels() } else { 0 }];
-        let mut out = Work::new(0.0, stride.next_multiple_of(LANES));
-        let (first, _) = self.rows.as_ref().map_or((band.start, 0), |taps| taps.inputs(band.start, band.end));
-        let mut done = first;
+        let mut ring = Ring::new((tallest + 2 * LANES).next_multiple_of(LANES), stride);
+        let mut lanes = Work::new([0.0; LANES], (view.width() * view.channels()).next_multiple_of(LANES));
+        let mut out = Work::new(0.0, stride);
+        let inputs = |y| self.rows.as_ref().map_or((y, y + 1), |taps| taps.inputs(y, y + 1));
+        let mut next = inputs(band.start).0 / LANES * LANES;
         for y in band {
-            let end = self.rows.as_ref().map_or(y + 1, |taps| taps.inputs(y, y + 1).1);
-            while done < end {
-                done += self.columns_of(view, done, &mut lanes, &mut ring);
-            }
-            match &self.rows {
-                None => sink(&ring.row(y)[..stride]),
-                Some(taps) => {
-                    let window = &taps.windows[y];
-                    for (s, lane) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-                        *lane = dot(taps.of(window), |k| load(&ring.row(window.start + k)[s * LANES..]));
+            while next < inputs(y).1 {
+                // Below the image its last row is repeated; no window reads that.
+                let rows: [&[u8]; LANES] =
+                    std::array::from_fn(|r| view.row((next + r).min(view.height() - 1)));
+                let between = ring.rows_mut(next, LANES);
+                // SAFETY: the caller vouches for the instructions.
+                unsafe {
+                    match &self.columns {
+                        Some(taps) => {
+                            K::spread(&rows, &mut lanes);
+                            K::horizontal(&lanes, view.channels(), taps, between, stride);
+                        }
+                        None => {
+                            between.chunks_exact_mut(stride).zip(rows).for_each(|(out, row)| widen(row, out))
+                        }
                     }
-                    sink(&out[..stride]);
                 }
+                next += LANES;
             }
+            let Some(taps) = &self.rows else {
+                sink(&ring.row(y)[..samples]);
+                continue;
+            };
+            let window = &taps.windows[y];
+            let rows: Vec<&[f32]> = (window.start..window.start + window.len).map(|k| ring.row(k)).collect();
+            // SAFETY: the caller vouches for the instructions.
+            unsafe { K::vertical(&rows, taps.of(window), &mut out) };
+            sink(&out[..samples]);
         }
-    }
-
-    /// The horizontal pass of up to [`LANES`] rows from `first`, into `ring`; returns how many.
-    #[inline(always)]
-    fn columns_of(&self, view: &View, first: usize, lanes: &mut [Lanes], ring: &mut Ring<f32>) -> usize {
-        let channels = view.channels();
-        let count = LANES.min(view.height() - first);
-        let Some(taps) = &self.columns else {
-            for y in first..first + count {
-                ring.rows_mut(y, 1).iter_mut().zip(view.row(y)).for_each(|(to, &from)| *to = f32::from(from));
-            }
-            return count;
-        };
-        for r in 0..count {
-            lanes.iter_mut().zip(view.row(first + r)).for_each(|(lane, &sample)| lane[r] = f32::from(sample));
-        }
-        for (x, window) in taps.windows.iter().enumerate() {
-            for channel in 0..channels {
-                let sum = dot(taps.of(window), |k| lanes[(window.start + k) * channels + channel]);
-                for (r, value) in sum.iter().enumerate().take(count) {
-                    ring.rows_mut(first + r, 1)[x * channels + channel] = *value;
-                }
-            }
-        }
-        count
     }
 }
 
-#[inline(always)]
-fn load(samples: &[f32]) -> Lanes {
-    let mut lanes = [0.0; LANES];
-    lanes.copy_from_slice(&samples[..LANES]);
-    lanes
+/// The inner loops for one instruction set, on rows padded to [`LANES`] samples.
+///
+/// # Safety
+/// Each function may be called only on a machine that has the instructions of the implementing type.
+pub unsafe trait Kernel {
+    /// Levels of [`LANES`] rows as values: one row a lane, one sample an element of `lanes`.
+    unsafe fn spread(rows: &[&[u8]; LANES], lanes: &mut [Lanes]);
+
+    /// Filters `lanes` along the row into [`LANES`] rows of `stride` values.
+    unsafe fn horizontal(lanes: &[Lanes], channels: usize, taps: &Taps<f32>, out: &mut [f32], stride: usize);
+
+    /// The weighted sum of rows.
+    unsafe fn vertical(rows: &[&[f32]], weights: &[f32], out: &mut [f32]);
+}
+
+/// Plain Rust; defines the answer.
+struct Native;
+
+// SAFETY: no special instructions are used.
+unsafe impl Kernel for Native {
+    unsafe fn spread(rows: &[&[u8]; LANES], lanes: &mut [Lanes]) {
+        for (r, row) in rows.iter().enumerate() {
+            lanes.iter_mut().zip(*row).for_each(|(lanes, &level)| lanes[r] = f32::from(level));
+        }
+    }
+
+    unsafe fn horizontal(lanes: &[Lanes], channels: usize, taps: &Taps<f32>, out: &mut [f32], stride: usize) {
+        for (x, window) in taps.windows.iter().enumerate() {
+            for channel in 0..channels {
+                let sums = dot(taps.of(window), |k| lanes[(window.start + k) * channels + channel]);
+                sums.iter().enumerate().for_each(|(r, &sum)| out[r * stride + x * channels + channel] = sum);
+            }
+        }
+    }
+
+    unsafe fn vertical(rows: &[&[f32]], weights: &[f32], out: &mut [f32]) {
+        for (s, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
+            *out = dot(weights, |k| std::array::from_fn(|i| rows[k][s * LANES + i]));
+        }
+    }
+}
+
+fn widen(row: &[u8], out: &mut [f32]) {
+    out.iter_mut().zip(row).for_each(|(to, &from)| *to = f32::from(from));
 }
 
 /// The weighted sum in ATen's order; see the head of this file.
-#[inline(always)]
 fn dot(weights: &[f32], tap: impl Fn(usize) -> Lanes) -> Lanes {
-    let Some((first, rest)) = weights.split_first() else { return [0.0; LANES] };
-    let mut sum = tap(0).map(|value| value * first);
-    let (blocks, left) = rest.split_at(rest.len() / 4 * 4);
-    for (k, weight) in blocks.iter().enumerate() {
-        sum.iter_mut().zip(tap(k + 1)).for_each(|(sum, value)| *sum += value * weight);
+    let mut sums = [0.0; LANES];
+    for (k, &weight) in weights.iter().enumerate() {
+        for (sum, value) in sums.iter_mut().zip(tap(k)) {
+            *sum = match k {
+                0 => value * weight,
+                _ if k <= unfused(weights.len()) => *sum + value * weight,
+                _ => value.mul_add(weight, *sum),
+            };
+        }
     }
-    for (k, &weight) in left.iter().enumerate() {
-        let values = tap(blocks.len() + k + 1);
-        sum.iter_mut().zip(values).for_each(|(sum, value)| *sum = value.mul_add(weight, *sum));
-    }
-    sum
+    sums
+}
+
+/// How many products after the first are multiplied and then added; the rest are fused.
+pub fn unfused(taps: usize) -> usize {
+    taps.saturating_sub(1) / 4 * 4
 }

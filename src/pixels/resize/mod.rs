@@ -7,6 +7,8 @@ mod avx2;
 mod avx512;
 mod fixed;
 mod float;
+#[cfg(target_arch = "x86_64")]
+mod float_avx2;
 mod integer;
 mod native;
 mod nearest;
