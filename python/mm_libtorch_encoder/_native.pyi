@@ -1,68 +1,91 @@
-"""The native parts; use `mm_libtorch_encoder` and `mm_libtorch_encoder.preprocess`, not this module."""
+"""The extension module: what `mm_libtorch_encoder` and its `preprocess`, which you should use, stand on."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeAlias, final
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-_Pixels: TypeAlias = NDArray[np.uint8]
-_Canvas: TypeAlias = tuple[int, int, int, int, int, int]
-_Grid: TypeAlias = tuple[int, int, int]
-
 __version__: str
 
-class MediaError(ValueError): ...
-class CheckpointError(ValueError): ...
-class RuntimeMismatch(RuntimeError): ...
-class EncoderClosed(RuntimeError): ...
-class DeviceOutOfMemory(RuntimeError): ...
+class MediaError(ValueError):
+    """A media item is damaged, unsupported or over a limit."""
+
+class CheckpointError(ValueError):
+    """A checkpoint is missing parts, contradictory or unsupported."""
+
+class RuntimeMismatch(RuntimeError):
+    """The host's Torch does not fit this build."""
+
+class EncoderClosed(RuntimeError):
+    """The encoder was closed or belongs to another process."""
+
+class DeviceOutOfMemory(RuntimeError):
+    """The device or host ran out of memory."""
+
+# Decoding
 
 @final
 class DecodePolicy:
-    """What a decoder does where engines disagree; part of a result's identity."""
+    """What a decoder does where engines disagree; part of a result's identity.
+
+    orient: apply the EXIF orientation.
+    alpha: "drop", "over" (any transparency over `background`), "over-rgba" (only mode RGBA) or "keep".
+    sixteen: 16-bit samples as "pillow" reads them, or "scale"d.
+    truncated: "refuse" a file that ends early, or "fill" its missing part.
+    icc: "ignore" colour profiles.
+
+    ValueError for another value.
+    """
 
     def __new__(
         cls,
         *,
         orient: bool = False,
         alpha: str = "drop",
-        background: tuple[int, int, int] = ...,
+        background: Sequence[int] = ...,
         sixteen: str = "pillow",
         truncated: str = "refuse",
         icc: str = "ignore",
     ) -> DecodePolicy: ...
     @staticmethod
     def preset(name: str) -> DecodePolicy:
-        """The policy of that name: ``"pillow"``, ``"hf"``, ``"vllm"`` or ``"sglang"``."""
+        """The policy "pillow" (the default), "hf", "vllm" or "sglang"; ValueError for another name."""
     def identity(self) -> str:
-        """Equal for equal policies and stable between releases, for cache keys."""
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    def __hash__(self) -> int: ...
+        """A text that is equal for equal policies and stable between releases, for cache keys."""
+    def __eq__(self, value: object, /) -> bool: ...
+    def __hash__(self, /) -> int: ...
 
 def decode_image(
     data: bytes | bytearray | memoryview,
-    policy: DecodePolicy | str | None = None,
+    policy: str | DecodePolicy | None = None,
     max_pixels: int | None = None,
-) -> _Pixels: ...
+) -> NDArray[np.uint8]:
+    """``uint8 [height, width, 3]``, 4 channels where the policy keeps alpha. Raises MediaError."""
+
 def image_header(
     data: bytes | bytearray | memoryview,
-    policy: DecodePolicy | str | None = None,
+    policy: str | DecodePolicy | None = None,
     max_pixels: int | None = None,
-) -> tuple[str, int, int]: ...
+) -> tuple[str, int, int]:
+    """(format, width, height) from the header, the policy's orientation included. Raises MediaError."""
+
+# Pixels: `preprocess` holds the documented forms.
+
+Pixels = NDArray[np.uint8]
+CanvasTuple = tuple[int, int, int, int, int, int]
 
 @final
 class Normalization:
-    """From 8-bit levels to a tower's values: a table of 256 ``float32`` a channel, and padded samples."""
+    """From 8-bit levels to a tower's values: 256 ``float32`` a channel, and the values of padded samples."""
 
     @staticmethod
     def named(
         arithmetic: str,
         rescale_factor: float,
-        mean: tuple[float, float, float],
-        std: tuple[float, float, float],
+        mean: Sequence[float],
+        std: Sequence[float],
     ) -> Normalization:
         """By arithmetic: ``"pil"`` and ``"torchvision"`` are transformers' backends.
 
@@ -70,12 +93,12 @@ class Normalization:
         (level * (1 / 255), float32 steps) and ``"double"`` (float64 steps, each rounded to float32).
         """
     @staticmethod
-    def from_table(table: NDArray[np.float32], fill: tuple[float, float, float]) -> Normalization:
+    def from_table(table: NDArray[np.float32], fill: Sequence[float]) -> Normalization:
         """From ``float32 [3, 256]`` and three values of padded samples."""
     def with_fill_level(self, level: int) -> Normalization:
         """The same with padded samples of an 8-bit level (0 unless told otherwise)."""
-    def with_fill(self, fill: tuple[float, float, float]) -> Normalization:
-        """The same with padded samples of these values."""
+    def with_fill(self, fill: Sequence[float]) -> Normalization:
+        """The same with padded samples of these three values."""
     def table(self) -> NDArray[np.float32]:
         """A copy of the table, ``float32 [3, 256]``."""
 
@@ -83,10 +106,10 @@ class Normalization:
 class PixelRecipe:
     """All that turns an image into a tower's rows, but the canvas.
 
-    ``frames`` copies of the image a patch; blocks of ``merge * merge`` patches stand together. ``samples`` is
-    the order within a row: ``"channel-frame"`` ``[channel][frame][y][x]``, ``"frame-channel"``
-    ``[frame][channel][y][x]`` or ``"channels-last"`` ``[frame][y][x][channel]``. ``dtype`` is ``"float32"``,
-    ``"float16"`` or ``"bfloat16"``.
+    ``frames`` copies of the image a patch; blocks of ``merge * merge`` patches stand together.
+    ``samples`` is the order within a row: ``"channel-frame"`` ``[channel][frame][y][x]``, ``"frame-channel"``
+    ``[frame][channel][y][x]`` or ``"channels-last"`` ``[frame][y][x][channel]``.
+    ``dtype`` is ``"float32"``, ``"float16"`` or ``"bfloat16"``.
     """
 
     def __new__(
@@ -103,7 +126,7 @@ class PixelRecipe:
     ) -> PixelRecipe: ...
 
 def resize(
-    image: _Pixels,
+    image: Pixels,
     width: int,
     height: int,
     filter: str = "bicubic",
@@ -111,25 +134,34 @@ def resize(
     *,
     bands: int = 1,
     level: str | None = None,
-) -> NDArray[Any]: ...
+) -> NDArray[Any]:
+    """`preprocess.resize`; ``level`` caps the instruction level, for tests."""
+
 def resize_batch(
-    images: list[_Pixels],
-    sizes: list[tuple[int, int]],
-    filter: str = "bicubic",
-    arithmetic: str = "pillow",
-) -> list[NDArray[Any]]: ...
+    images: list[Pixels], sizes: list[tuple[int, int]], filter: str = "bicubic", arithmetic: str = "pillow"
+) -> list[NDArray[Any]]:
+    """`preprocess.resize_batch`."""
+
 def prepare(
-    image: _Pixels, recipe: PixelRecipe, canvas: _Canvas, *, bands: int = 1, level: str | None = None
-) -> NDArray[Any]: ...
+    image: Pixels, recipe: PixelRecipe, canvas: CanvasTuple, *, bands: int = 1, level: str | None = None
+) -> NDArray[Any]:
+    """`preprocess.prepare`; ``level`` caps the instruction level, for tests."""
+
 def prepare_batch(
-    images: list[_Pixels], recipe: PixelRecipe, canvases: list[_Canvas]
-) -> list[NDArray[Any]]: ...
+    images: list[Pixels], recipe: PixelRecipe, canvases: list[CanvasTuple]
+) -> list[NDArray[Any]]:
+    """`preprocess.prepare_batch`."""
+
 def smart_resize(
     height: int, width: int, factor: int, min_pixels: int, max_pixels: int, at_least_one: bool
-) -> tuple[int, int]: ...
+) -> tuple[int, int]:
+    """`preprocess.smart_resize`; ``at_least_one`` is sglang's rule."""
+
 def scaled_dimensions(
     width: int, height: int, factor: float | None = None, cap: int | None = None
-) -> tuple[int, int]: ...
+) -> tuple[int, int]:
+    """`preprocess.scaled_dimensions`."""
+
 def threads() -> int:
     """Threads on which bands and batches run."""
 
@@ -139,63 +171,76 @@ def set_threads(threads: int) -> None:
 def instruction_levels() -> list[str]:
     """Names of the instruction levels this machine can run, narrowest first."""
 
-def content_hash(data: bytes) -> str: ...
-def content_hash_u64(data: bytes) -> int: ...
-def base64_encode(data: bytes) -> str: ...
-def base64_decode(text: bytes) -> bytes: ...
-def families() -> list[str]:
-    """Names of the families of this build."""
+# Media
 
-def make_checkpoint(family: str, directory: Path, seed: int = 0) -> None:
-    """Writes a small checkpoint with seeded random weights in a family's published layout to a new folder."""
+def content_hash(data: bytes) -> str:
+    """BLAKE3: 64 hexadecimal digits."""
+
+def content_hash_u64(data: bytes) -> int:
+    """The first eight bytes of BLAKE3, read big-endian."""
+
+def base64_encode(data: bytes) -> str:
+    """Standard alphabet, padded."""
+
+def base64_decode(text: bytes) -> bytes:
+    """Bytes of base64 text or of a data URL. Raises MediaError."""
+
+# Families
+
+def families() -> list[tuple[str, list[str], list[str], str]]:
+    """(name, model_type values, architectures, modality) of the families of this build."""
+
+def make_checkpoint(family: str, directory: str | os.PathLike[str], seed: int = 0) -> None:
+    """Writes a small checkpoint, in the family's published layout with random weights, into a new folder."""
 
 @final
 class Processor:
-    """The preprocessing of one checkpoint's family."""
+    """The preprocessing of one checkpoint's family. Raises CheckpointError; its methods raise MediaError."""
 
     def __new__(
-        cls, checkpoint: Path, model: str = "", family: str | None = None, *, backend: str | None = None
+        cls,
+        checkpoint: str | os.PathLike[str],
+        model: str = "",
+        family: str | None = None,
+        *,
+        backend: str | None = None,
     ) -> Processor: ...
     @property
-    def family(self) -> str: ...
-    def plan(self, width: int, height: int) -> tuple[_Grid, int]:
-        """((frames, rows, columns) in patches, tokens) of an image of ``width`` x ``height`` pixels."""
-    def plan_bytes(self, data: bytes) -> tuple[_Grid, int]:
+    def family(self) -> str:
+        """Name of the family."""
+    def plan(self, width: int, height: int) -> tuple[tuple[int, int, int], int]:
+        """((frames, rows, columns) in patches, tokens) of an image of this size in pixels."""
+    def plan_bytes(self, data: bytes) -> tuple[tuple[int, int, int], int]:
         """The same for encoded bytes, read from their header alone."""
-    def pixel_values(
-        self, data: bytes, dtype: str = "float32"
-    ) -> tuple[NDArray[np.float32] | NDArray[np.uint16], _Grid]:
-        """(pixel values [patches, columns], grid); bfloat16 and float16 come as uint16 bits."""
+    def outline(self, data: bytes) -> tuple[tuple[int, int], CanvasTuple, tuple[int, int, int], int]:
+        """((width, height), canvas, (frames, rows, columns), tokens) of encoded bytes, from the header alone.
 
-def open_bridge(path: Path) -> None:
-    """Opens the LibTorch bridge; ``import torch`` must have run. A second call is a no-op."""
+        The size is that after orientation; the canvas has the order of `preprocess.Canvas`.
+        """
+    def decode(self, data: bytes) -> NDArray[np.uint8]:
+        """``uint8 [height, width, 3]``, decoded by the family's policy."""
+    def pixel_values(self, data: bytes, dtype: str = "float32") -> tuple[NDArray[Any], tuple[int, int, int]]:
+        """([patches, columns], (frames, rows, columns)); bfloat16 and float16 come as ``uint16`` bits."""
 
-def torch_version() -> tuple[int, int, int]: ...
+# LibTorch: `open_bridge` comes first; the other functions raise RuntimeError before it.
+
+def open_bridge(path: str | os.PathLike[str]) -> None:
+    """Opens the bridge; `import torch` must have run. A second call is a no-op. Raises RuntimeMismatch."""
+
+def torch_version() -> tuple[int, int, int]:
+    """(major, minor, patch) of the running LibTorch."""
+
 def live_tensors() -> int:
-    """Tensors that the library owns now; results that Python took do not count."""
+    """Tensors that the library owns at this moment; results that Python took do not count."""
 
 def op_schemas() -> list[tuple[str, str, str]]:
     """(name, overload, schema) of every ATen operator that the bridge calls through the dispatcher."""
 
+def kernel_level() -> str:
+    """Instruction set of the fused CPU kernels: "base", "avx2" or "avx512"."""
+
 def set_plain_ops(plain: bool) -> None:
     """Composes every operator of plain ATen calls instead of the fused forms; for comparison."""
-
-@final
-class Encoding:
-    """One item's result; ``id`` is for ``torch.ops.mm_libtorch_encoder.take``."""
-
-    @property
-    def id(self) -> int: ...
-    @property
-    def names(self) -> list[str]: ...
-    @property
-    def mm_hash(self) -> str: ...
-    @property
-    def embedding_offsets(self) -> list[int]: ...
-    @property
-    def grid_thws(self) -> list[_Grid]: ...
-    @property
-    def milliseconds(self) -> dict[str, float]: ...
 
 @final
 class Encoder:
@@ -203,7 +248,7 @@ class Encoder:
 
     def __new__(
         cls,
-        checkpoint: Path,
+        checkpoint: str | os.PathLike[str],
         model: str,
         device: str,
         family: str | None = None,
@@ -213,13 +258,42 @@ class Encoder:
         progress: Callable[[int, int], object] | None = None,
     ) -> Encoder: ...
     @property
-    def family(self) -> str: ...
+    def family(self) -> str:
+        """Name of the family."""
     @property
-    def device(self) -> str: ...
+    def device(self) -> str:
+        """Where the tower runs."""
     @property
-    def dtype(self) -> str: ...
-    def generate(self, items: list[bytes], expected: list[int] | None) -> list[Encoding | BaseException]: ...
+    def dtype(self) -> str:
+        """Element type of the tower, such as "bfloat16"."""
+    def generate(self, items: list[bytes], expected: list[int] | None) -> list[Encoding | BaseException]:
+        """Encodes every item; each place holds an Encoding or the exception of that item alone."""
     def encode_pixels(
-        self, pixels: NDArray[np.float32] | NDArray[np.uint16], grid_thws: list[_Grid]
-    ) -> Encoding | BaseException: ...
-    def close(self) -> None: ...
+        self, pixels: NDArray[Any], grid_thws: list[tuple[int, int, int]]
+    ) -> Encoding | BaseException:
+        """Encodes a patch matrix that the caller prepared; bfloat16 and float16 come as ``uint16`` bits."""
+    def close(self) -> None:
+        """Lets accepted requests finish and frees the weights. A second call is a no-op."""
+
+@final
+class Encoding:
+    """One item's result, until `torch.ops.mm_libtorch_encoder.take` takes its tensors."""
+
+    @property
+    def id(self) -> int:
+        """What `take` is called with, once."""
+    @property
+    def names(self) -> list[str]:
+        """Names of the tensors that `take` gives, "embeddings" first."""
+    @property
+    def mm_hash(self) -> str:
+        """Identity of source bytes, model and choices; empty for prepared pixels."""
+    @property
+    def embedding_offsets(self) -> list[int]:
+        """First row of each grid's embeddings, and one past the last."""
+    @property
+    def grid_thws(self) -> list[tuple[int, int, int]]:
+        """(frames, rows, columns) of each grid, in patches."""
+    @property
+    def milliseconds(self) -> dict[str, float]:
+        """Time in each stage: "decode", "resize", "queue" and "forward"."""

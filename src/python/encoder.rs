@@ -19,13 +19,13 @@ use crate::{Dtype, Result};
 /// How often a waiting call looks for Ctrl-C.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
-#[pyclass(frozen, module = "mm_libtorch_encoder")]
+#[pyclass(frozen, module = "mm_libtorch_encoder._native")]
 struct Encoder {
     encoder: encoder::Encoder,
 }
 
 /// One item's result; `id` is for `torch.ops.mm_libtorch_encoder.take`.
-#[pyclass(frozen, module = "mm_libtorch_encoder")]
+#[pyclass(frozen, module = "mm_libtorch_encoder._native")]
 struct Encoding {
     encoded: Encoded,
 }

@@ -1,4 +1,6 @@
 //! Exceptions, and the one place where [`Error`] becomes one of them.
+//!
+//! They name the package as their home, where users import them from, so that they also pickle.
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -6,30 +8,35 @@ use pyo3::prelude::*;
 use crate::{Error, ErrorKind};
 
 pyo3::create_exception!(
-    _native,
+    mm_libtorch_encoder,
     MediaError,
     PyValueError,
     "A media item is damaged, unsupported or over a limit."
 );
 pyo3::create_exception!(
-    _native,
+    mm_libtorch_encoder,
     CheckpointError,
     PyValueError,
     "A checkpoint is missing parts, contradictory or unsupported."
 );
 pyo3::create_exception!(
-    _native,
+    mm_libtorch_encoder,
     RuntimeMismatch,
     PyRuntimeError,
     "The host's Torch does not fit this build."
 );
 pyo3::create_exception!(
-    _native,
+    mm_libtorch_encoder,
     EncoderClosed,
     PyRuntimeError,
     "The encoder was closed or belongs to another process."
 );
-pyo3::create_exception!(_native, DeviceOutOfMemory, PyRuntimeError, "The device or host ran out of memory.");
+pyo3::create_exception!(
+    mm_libtorch_encoder,
+    DeviceOutOfMemory,
+    PyRuntimeError,
+    "The device or host ran out of memory."
+);
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {

@@ -17,7 +17,7 @@ const MAX_BATCH: usize = 4096;
 
 type Pixels<'py> = PyReadonlyArrayDyn<'py, u8>;
 /// (height, width, content height, content width, top, left)
-type CanvasTuple = (u32, u32, u32, u32, u32, u32);
+pub type CanvasTuple = (u32, u32, u32, u32, u32, u32);
 
 fn view<'a>(array: &'a Pixels<'_>) -> Result<View<'a>> {
     let side = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);

@@ -3,20 +3,24 @@
 use std::path::PathBuf;
 
 use half::vec::HalfFloatVecExt;
-use numpy::{PyArray1, PyArray2, PyArrayMethods};
+use numpy::{PyArray1, PyArray2, PyArray3, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::pixels::CanvasTuple;
 use crate::family::{self, Backend, Options, Plan};
-use crate::pixels::{PixelValues, Samples};
+use crate::image;
+use crate::pixels::{Canvas, PixelValues, Samples};
 use crate::prepare::Preprocessor;
 use crate::{Dtype, Error};
 
 /// (frames, rows, columns) of a patch grid.
 type GridThw = (u32, u32, u32);
+/// ((width, height), canvas, grid, tokens) of one image.
+type Outline = ((u32, u32), CanvasTuple, GridThw, usize);
 
 /// The preprocessing of one checkpoint's family.
-#[pyclass(frozen, module = "mm_libtorch_encoder")]
+#[pyclass(frozen, module = "mm_libtorch_encoder._native")]
 struct Processor {
     preprocessor: Preprocessor,
 }
@@ -57,6 +61,30 @@ impl Processor {
         Ok(grid_and_tokens(&self.preprocessor.plan(data.as_bytes())?))
     }
 
+    /// ((width, height), (canvas height, width, content height, width, top, left), (frames, rows, columns), tokens)
+    /// of encoded bytes, read from their header alone. The size is that after orientation.
+    fn outline(&self, data: &Bound<'_, PyBytes>) -> PyResult<Outline> {
+        let header = image::header(data.as_bytes(), self.preprocessor.policy(), self.preprocessor.limits())?;
+        let plan = self.preprocessor.family().plan(header.width, header.height)?;
+        let (grid, tokens) = grid_and_tokens(&plan);
+        let Canvas { height, width, content_height, content_width, top, left } = plan.canvas;
+        Ok((
+            (header.width, header.height),
+            (height, width, content_height, content_width, top, left),
+            grid,
+            tokens,
+        ))
+    }
+
+    /// uint8 [height, width, 3] of encoded bytes, decoded by the family's policy.
+    fn decode<'py>(&self, py: Python<'py>, data: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyArray3<u8>>> {
+        let (bytes, policy, limits) =
+            (data.as_bytes(), self.preprocessor.policy(), self.preprocessor.limits());
+        let image = py.detach(|| image::decode(bytes, policy, limits))?;
+        let shape = [image.height as usize, image.width as usize, usize::from(image.channels)];
+        PyArray1::from_vec(py, image.samples).reshape(shape)
+    }
+
     /// (pixel values [patches, columns], (frames, rows, columns)) of encoded bytes.
     ///
     /// float32 comes as float32; bfloat16 and float16 as uint16 with the element's bits.
@@ -87,10 +115,14 @@ fn bits(py: Python<'_>, bits: Vec<u16>, shape: [usize; 2]) -> PyResult<Bound<'_,
     PyArray1::from_vec(py, bits).reshape(shape)
 }
 
-/// Names of the families of this build.
+/// (name, model_type values, architectures, modality) of the families of this build.
 #[pyfunction]
-fn families() -> Vec<&'static str> {
-    family::REGISTRY.iter().map(|entry| entry.name).collect()
+fn families() -> Vec<(&'static str, Vec<&'static str>, Vec<&'static str>, &'static str)> {
+    let row = |entry: &&family::Entry| {
+        // `Family::preprocess` takes an image, so every family here reads images.
+        (entry.name, entry.model_types.to_vec(), entry.architectures.to_vec(), "image")
+    };
+    family::REGISTRY.iter().map(row).collect()
 }
 
 /// Writes a small checkpoint with seeded random weights in the published layout of `family` into a new folder.

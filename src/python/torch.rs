@@ -30,6 +30,12 @@ fn op_schemas() -> PyResult<Vec<(String, String, String)>> {
     Ok(torch::schemas()?.into_iter().map(|row| (row.name, row.overload, row.schema)).collect())
 }
 
+/// Instruction set of the fused CPU kernels: "base", "avx2" or "avx512".
+#[pyfunction]
+fn kernel_level() -> PyResult<String> {
+    Ok(torch::kernel_level()?)
+}
+
 /// Composes every operator of plain ATen calls instead of the fused forms; for comparison.
 #[pyfunction]
 fn set_plain_ops(plain: bool) -> PyResult<()> {
@@ -42,5 +48,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(torch_version, module)?)?;
     module.add_function(wrap_pyfunction!(live_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(op_schemas, module)?)?;
+    module.add_function(wrap_pyfunction!(kernel_level, module)?)?;
     module.add_function(wrap_pyfunction!(set_plain_ops, module)?)
 }

@@ -6,5 +6,7 @@ pub mod ops;
 mod sys;
 mod tensor;
 
-pub use sys::{Schema, disable_gradients, live_tensors, open, schemas, set_plain, torch_version};
+pub use sys::{
+    Schema, disable_gradients, kernel_level, live_tensors, open, schemas, set_plain, torch_version,
+};
 pub use tensor::{Device, Tensor, discard, publish};

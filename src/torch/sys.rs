@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::{Error, Result};
 
 /// Must equal `MM_API_VERSION` in `bridge/api.h`.
-const API_VERSION: u32 = 1;
+const API_VERSION: u32 = 2;
 
 pub type RawTensor = *mut c_void;
 type Status = i32;
@@ -32,6 +32,7 @@ pub struct Api {
     set_plain: unsafe extern "C" fn(i32),
     live_tensors: unsafe extern "C" fn() -> i64,
     schemas: unsafe extern "C" fn(*mut u64) -> *const RawSchema,
+    kernel_level: unsafe extern "C" fn() -> *const c_char,
 
     pub empty: unsafe extern "C" fn(i64, *const i64, i32, i32, i32, *mut RawTensor) -> Status,
     pub borrow_host: unsafe extern "C" fn(*const c_void, i64, *const i64, i32, *mut RawTensor) -> Status,
@@ -148,6 +149,13 @@ pub fn torch_version() -> Result<(u8, u8, u8)> {
     // SAFETY: plain call into the table.
     let [major, minor, patch, ..] = unsafe { (api.torch_version)() }.to_be_bytes();
     Ok((major, minor, patch))
+}
+
+/// Instruction set of the bridge's fused CPU kernels: "base", "avx2" or "avx512".
+pub fn kernel_level() -> Result<String> {
+    let api = api()?;
+    // SAFETY: the bridge returns a NUL-terminated static string.
+    Ok(unsafe { CStr::from_ptr((api.kernel_level)()) }.to_string_lossy().into_owned())
 }
 
 /// An ATen operator that the bridge calls, and the schema it was written for.

@@ -1,6 +1,7 @@
 // The table that Rust opens (see api.h).
 #include "api.h"
 
+#include "kernels.h"
 #include "ops.h"
 #include "results.h"
 #include "schemas.h"
@@ -41,6 +42,7 @@ const MmApi table = {
     set_plain,
     live_tensors,
     schemas,
+    kernel_level,
     tensor_empty,
     tensor_borrow_host,
     tensor_release,

@@ -35,7 +35,7 @@ struct MmSchema {
 };
 
 // Bumped whenever the table or the meaning of an entry changes.
-#define MM_API_VERSION 1u
+#define MM_API_VERSION 2u
 
 struct MmApi {
   uint32_t version;
@@ -54,6 +54,8 @@ struct MmApi {
   // Tensors that Rust owns at this moment.
   int64_t (*live_tensors)();
   const MmSchema* (*schemas)(uint64_t* count);
+  // Instruction set of the fused CPU kernels: "base", "avx2" or "avx512".
+  const char* (*kernel_level)();
 
   // --- tensors ---
   int32_t (*empty)(int64_t ndim, const int64_t* sizes, int32_t dtype, int32_t cuda, int32_t index, MmTensor* out);

@@ -28,4 +28,12 @@ const Kernels& kernels() {
   return *chosen;
 }
 
+const char* kernel_level() {
+#if defined(__x86_64__)
+  if (&kernels() == &kernels_avx512) return "avx512";
+  if (&kernels() == &kernels_avx2) return "avx2";
+#endif
+  return "base";
+}
+
 }  // namespace mm

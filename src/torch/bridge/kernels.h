@@ -69,4 +69,7 @@ extern const Kernels kernels_base, kernels_avx2, kernels_avx512;
 // The widest set that this CPU runs; chosen once.
 const Kernels& kernels();
 
+// Its name, as MM_KERNELS spells it.
+const char* kernel_level();
+
 }  // namespace mm
