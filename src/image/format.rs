@@ -13,6 +13,7 @@ pub(super) enum Format {
     Bmp,
     Ppm,
     Ico,
+    Tiff,
 }
 
 impl Format {
@@ -26,6 +27,7 @@ impl Format {
             Self::Bmp => "bmp",
             Self::Ppm => "ppm",
             Self::Ico => "ico",
+            Self::Tiff => "tiff",
         }
     }
 }
@@ -90,6 +92,12 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<Format> {
     }
     if bytes.starts_with(b"GIF87a") || bytes.starts_with(b"GIF89a") {
         return Ok(Format::Gif);
+    }
+    if matches!(
+        bytes.span(0, 4),
+        Some(b"II\x2a\0" | b"MM\0\x2a" | b"II\x2b\0" | b"MM\0\x2b" | b"II\0\x2a" | b"MM\x2a\0")
+    ) {
+        return Ok(Format::Tiff);
     }
     if let [b'P', b'1'..=b'6', ..] = bytes {
         return Ok(Format::Ppm);

@@ -42,7 +42,7 @@ pub(super) fn decode(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result
         gate,
         policy,
         (width, height),
-        Colour::Rgba,
+        Colour::Rgba { rgba: true },
         Orientation::default(),
         bitmap.working() + u64::from(width) * 8,
     )?;

@@ -116,6 +116,11 @@ impl<'a> Ifd<'a> {
         self.entries.iter().find(|entry| entry.tag == tag).copied()
     }
 
+    /// Whether numbers are stored most significant byte first.
+    pub(super) fn big_endian(&self) -> bool {
+        self.order.big_endian
+    }
+
     /// The bytes of `tag` as they lie in the stream.
     pub(super) fn bytes(&self, tag: u16) -> Option<&'a [u8]> {
         let entry = self.entry(tag)?;

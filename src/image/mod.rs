@@ -14,6 +14,7 @@ mod png;
 mod policy;
 mod ppm;
 mod rows;
+mod tiff;
 mod webp;
 
 pub use limits::Limits;
@@ -62,6 +63,7 @@ pub fn header(bytes: &[u8], policy: &DecodePolicy, limits: &Limits) -> Result<He
         Format::Bmp => bmp::header(bytes, &gate),
         Format::Ppm => ppm::header(bytes, &gate),
         Format::Ico => ico::header(bytes, &gate),
+        Format::Tiff => tiff::header(bytes, &gate),
     }
 }
 
@@ -81,5 +83,6 @@ pub fn decode(bytes: &[u8], policy: &DecodePolicy, limits: &Limits) -> Result<Im
         Format::Bmp => bmp::decode(bytes, policy, &gate),
         Format::Ppm => ppm::decode(bytes, policy, &gate),
         Format::Ico => ico::decode(bytes, policy, &gate),
+        Format::Tiff => tiff::decode(bytes, policy, &gate),
     }
 }

@@ -49,6 +49,11 @@ impl Orientation {
         value.map(Self::from_tag).unwrap_or_default()
     }
 
+    /// From the directory of a TIFF file, else from its XMP block.
+    pub(super) fn of_directory(ifd: &Ifd, xmp: Option<&[u8]>) -> Self {
+        Self::in_ifd(ifd).or_else(|| in_xmp(xmp?)).map(Self::from_tag).unwrap_or_default()
+    }
+
     fn in_ifd(ifd: &Ifd) -> Option<u64> {
         // Any value, even one without meaning, counts as present.
         ifd.bytes(ORIENTATION).map(|_| ifd.integer(ORIENTATION).unwrap_or(1))
@@ -121,12 +126,6 @@ fn in_xmp(xmp: &[u8]) -> Option<u64> {
         }
     }
     None
-}
-
-impl<'a> From<&'a Ifd<'a>> for Orientation {
-    fn from(ifd: &'a Ifd<'a>) -> Self {
-        Self::in_ifd(ifd).map(Self::from_tag).unwrap_or_default()
-    }
 }
 
 #[cfg(test)]

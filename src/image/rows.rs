@@ -21,8 +21,8 @@ pub(super) enum Colour {
     Indexed { palette: Box<Palette>, transparent: bool },
     /// Three samples; `key` is the colour that is transparent.
     Rgb { key: Option<[u8; 3]> },
-    /// Four samples, alpha last and not multiplied in.
-    Rgba,
+    /// Four samples, alpha last and not multiplied in; `rgba` unless Pillow has another mode for the source.
+    Rgba { rgba: bool },
     /// Four samples of ink.
     Cmyk,
 }
@@ -33,7 +33,7 @@ impl Colour {
             Self::Grey { key } => key.is_some(),
             Self::Rgb { key } => key.is_some(),
             Self::Indexed { transparent, .. } => *transparent,
-            Self::GreyAlpha { .. } | Self::Rgba => true,
+            Self::GreyAlpha { .. } | Self::Rgba { .. } => true,
             Self::Cmyk => false,
         }
     }
@@ -75,7 +75,9 @@ pub(super) fn composited(colour: &Colour, policy: &DecodePolicy) -> bool {
 fn blend(colour: &Colour, policy: &DecodePolicy) -> Blend {
     match policy.alpha {
         Alpha::Over(back) if colour.transparent() => Blend::Over(back),
-        Alpha::OverRgba(back) if matches!(colour, Colour::Rgba | Colour::GreyAlpha { rgba: true }) => {
+        Alpha::OverRgba(back)
+            if matches!(colour, Colour::Rgba { rgba: true } | Colour::GreyAlpha { rgba: true }) =>
+        {
             Blend::Over(back)
         }
         Alpha::Keep if colour.transparent() => Blend::Keep,
@@ -112,7 +114,7 @@ impl Rows {
     pub(super) fn direct(&self) -> bool {
         match self.colour {
             Colour::Rgb { .. } => self.blend == Blend::Drop,
-            Colour::Rgba => self.blend == Blend::Keep,
+            Colour::Rgba { .. } => self.blend == Blend::Keep,
             _ => false,
         }
     }
@@ -178,7 +180,7 @@ fn write<const N: usize>(colour: &Colour, blend: Blend, line: &mut [u8], step: u
             let [r, g, b] = rgb;
             emit([r, g, b, visible(*key == Some(rgb))])
         }),
-        Colour::Rgba => spread(pixels, step, row, |rgba: &[u8; 4]| emit(*rgba)),
+        Colour::Rgba { .. } => spread(pixels, step, row, |rgba: &[u8; 4]| emit(*rgba)),
         Colour::Cmyk => spread(pixels, step, row, |inks: &[u8; 4]| emit(cmyk(*inks))),
     }
 }

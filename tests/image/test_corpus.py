@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,18 @@ from mm_libtorch_encoder import _native
 from tests.image import corpus, reference
 
 FILES = list(corpus.everything())
+#: Names of files in which we differ on purpose; docs/decoding.md has the reasons.
+DIFFERENT = re.compile(
+    r"tiff big >"
+    r"|tiff .*group3|tiff tiffcp 1 g3.*"
+    r"|tiff \(1, 16, 1, \(\), 2, 1\) .* > .* deflate"
+    r"|tiff \(6, 8, 3, .* deflate( True)?"
+    r"|tiff \([13], 8, 2, \(2,\), 1, 1\) planes .* True"
+    r"|tiff \(2, 8, 4, \(\), 1, 1\) planes .* False"
+    r"|tiff \(2, 16, .* planes .* False"
+    r"|tiff \(5, 16, .* planes .* False"
+    r"|tiff \(2, 8, 3, \(\), 1, 2\) planes .* False"
+)
 #: One file in so many belongs to the short run; a prime, so that each option of the products is met.
 STRIDE = 11
 
@@ -40,10 +53,15 @@ def differences(files: list[corpus.File]) -> dict[str, str]:
 
 
 def test_sample() -> None:
-    assert differences(FILES[::STRIDE]) == {}
+    found = differences(FILES[::STRIDE])
+    assert {name: problem for name, problem in found.items() if not DIFFERENT.fullmatch(name)} == {}
 
 
 @pytest.mark.slow
 def test_everything() -> None:
-    assert len(FILES) > 2000
-    assert differences(FILES) == {}
+    assert len(FILES) > 4500
+    found = differences(FILES)
+    assert {name: problem for name, problem in found.items() if not DIFFERENT.fullmatch(name)} == {}
+    # The table holds no row that is not met.
+    silent = [name for name, _ in FILES if DIFFERENT.fullmatch(name) and name not in found]
+    assert silent == []

@@ -93,7 +93,7 @@ impl Bitmap {
     /// What a sample means.
     pub(super) fn colour(&self, gate: &Gate) -> Result<Colour> {
         if let Packing::Colour { alpha, .. } = self.packing {
-            return Ok(if alpha { Colour::Rgba } else { Colour::Rgb { key: None } });
+            return Ok(if alpha { Colour::Rgba { rgba: true } } else { Colour::Rgb { key: None } });
         }
         if let Packing::Five { .. } = self.packing {
             return Ok(Colour::Rgb { key: None });

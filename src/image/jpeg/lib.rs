@@ -47,12 +47,10 @@ pub(in crate::image) enum Output {
     Rgb = 0,
     /// Four a pixel, as stored.
     Cmyk = 1,
-    /// One a pixel.
-    #[allow(dead_code)]
-    Grey = 2,
     /// One for each component of the stream, colour not converted.
-    #[allow(dead_code)]
-    Raw = 3,
+    Raw = 2,
+    /// Three a pixel, the stream being YCbCr whatever its markers say.
+    RgbFromYCbCr = 3,
 }
 
 /// How a stream is read.
@@ -115,9 +113,8 @@ impl<'a> Decoder<'a> {
         let status = unsafe { mm_jpeg_start(self.handle.as_ptr(), output as c_int) };
         check(status, super::scans(self.width, self.height), self.gate)?;
         let samples = match output {
-            Output::Rgb => 3,
+            Output::Rgb | Output::RgbFromYCbCr => 3,
             Output::Cmyk => 4,
-            Output::Grey => 1,
             Output::Raw => self.components as usize,
         };
         self.samples = samples * self.width as usize;

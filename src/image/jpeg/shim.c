@@ -191,8 +191,9 @@ int mm_jpeg_start(mm_jpeg *handle, int output) {
     case MM_JPEG_CMYK:
         cinfo->out_color_space = JCS_CMYK;
         break;
-    case MM_JPEG_GREY:
-        cinfo->out_color_space = JCS_GRAYSCALE;
+    case MM_JPEG_RGB_FROM_YCBCR:
+        cinfo->jpeg_color_space = JCS_YCbCr;
+        cinfo->out_color_space = JCS_RGB;
         break;
     default:
         cinfo->jpeg_color_space = JCS_UNKNOWN;

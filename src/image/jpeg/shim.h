@@ -20,8 +20,8 @@ enum {
 enum {
     MM_JPEG_RGB = 0,  /* 3 a pixel; grey sources are expanded */
     MM_JPEG_CMYK = 1, /* 4 a pixel, as stored: no inversion */
-    MM_JPEG_GREY = 2, /* 1 a pixel */
-    MM_JPEG_RAW = 3,  /* as many as the stream has components, colour not converted */
+    MM_JPEG_RAW = 2,  /* as many as the stream has components, colour not converted */
+    MM_JPEG_RGB_FROM_YCBCR = 3, /* 3 a pixel, the stream being YCbCr whatever its markers say */
 };
 
 typedef struct mm_jpeg mm_jpeg;

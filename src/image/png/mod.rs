@@ -171,7 +171,7 @@ fn colour(head: &Head, policy: &DecodePolicy, gate: &Gate) -> Result<Colour> {
         // Pillow has no mode for grey with alpha of 16 bits and takes RGBA.
         4 if head.depth == 16 => Colour::GreyAlpha { rgba: true },
         4 => Colour::GreyAlpha { rgba: false },
-        _ => Colour::Rgba,
+        _ => Colour::Rgba { rgba: true },
     })
 }
 

@@ -29,11 +29,11 @@ pub(super) fn decode(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result
     let orientation = orientation(&container, policy);
     let frame = container.first().ok_or_else(|| gate.damaged("first frame"))?;
     let opaque = Colour::Rgb { key: None };
-    let colour = if container.has_alpha { Colour::Rgba } else { opaque.clone() };
+    let colour = if container.has_alpha { Colour::Rgba { rgba: true } } else { opaque.clone() };
     let working = u64::from(frame.width) * u64::from(frame.height) * PIXEL_BYTES + BASE_BYTES;
     if !composited(&colour, policy) {
         // Where the result has no alpha, libwebp leaves it out; the colours are the same.
-        let colour = if channels(&colour, policy) == 4 { Colour::Rgba } else { opaque };
+        let colour = if channels(&colour, policy) == 4 { Colour::Rgba { rgba: true } } else { opaque };
         let mut rows = Rows::new(gate, policy, size, colour, orientation, working)?;
         let (samples, stride) = rows.samples_mut();
         frame.decode(samples, stride, gate)?;
