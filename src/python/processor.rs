@@ -7,7 +7,7 @@ use numpy::{PyArray1, PyArray2, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::family::{self, Backend, Options, Plan};
+use crate::family::{self, Backend, Deepstack, Options, Plan};
 use crate::pixels::{PixelValues, Samples};
 use crate::prepare::Preprocessor;
 use crate::{Dtype, Error};
@@ -21,8 +21,11 @@ struct Processor {
     preprocessor: Preprocessor,
 }
 
-pub fn options(backend: Option<&str>) -> crate::Result<Options> {
-    Ok(Options { backend: backend.map(Backend::parse).transpose()? })
+pub fn options(backend: Option<&str>, deepstack: Option<&str>) -> crate::Result<Options> {
+    Ok(Options {
+        backend: backend.map(Backend::parse).transpose()?,
+        deepstack: deepstack.map(Deepstack::parse).transpose()?,
+    })
 }
 
 fn grid_and_tokens(plan: &Plan) -> (GridThw, usize) {
@@ -34,7 +37,7 @@ impl Processor {
     #[new]
     #[pyo3(signature = (checkpoint, model="", family=None, *, backend=None))]
     fn new(checkpoint: PathBuf, model: &str, family: Option<&str>, backend: Option<&str>) -> PyResult<Self> {
-        let (preprocessor, _) = Preprocessor::open(&checkpoint, model, family, options(backend)?)?;
+        let (preprocessor, _) = Preprocessor::open(&checkpoint, model, family, options(backend, None)?)?;
         Ok(Self { preprocessor })
     }
 
