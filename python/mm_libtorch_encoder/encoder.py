@@ -35,6 +35,9 @@ class Encoder:
     dtype: "float32", "bfloat16" or "float16"; None: the checkpoint's own.
     backend: preprocessing arithmetic, "torchvision", "pillow" (Pillow 13's pass order), "pillow-12.2" or
         "pillow-12.1"; None: what the family's reference uses.
+    deepstack: how a tower with deepstack gives its levels: "separate", as the tensor "deepstack"
+        [levels, tokens, columns] of encode_image, or "concatenated", as further columns of the embeddings, main
+        columns first; None: separate. generate() gives the embeddings alone.
     progress: called with (bytes read, bytes in all) while the weights load.
 
     Raises CheckpointError if the checkpoint does not fit, RuntimeMismatch if the host does not.
@@ -49,6 +52,7 @@ class Encoder:
         *,
         dtype: str | torch.dtype | None = None,
         backend: str | None = None,
+        deepstack: str | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
         self._model = model
@@ -59,6 +63,7 @@ class Encoder:
             family,
             dtype=None if dtype is None else str(dtype),
             backend=backend,
+            deepstack=deepstack,
             progress=progress,
         )
         _open_encoders.add(self)

@@ -86,11 +86,48 @@ impl Backend {
     }
 }
 
+/// How a tower with deepstack hands over the tokens of its levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Deepstack {
+    /// A tensor of its own, "deepstack" [levels, rows, columns]: transformers' form.
+    #[default]
+    Separate,
+    /// Further columns of the embeddings, main columns first, then level by level: SGLang's form.
+    Concatenated,
+}
+
+impl Deepstack {
+    /// Parses "separate" or "concatenated".
+    pub fn parse(name: &str) -> Result<Self> {
+        match name {
+            "separate" => Ok(Self::Separate),
+            "concatenated" => Ok(Self::Concatenated),
+            other => Err(crate::Error::argument(format!(
+                "deepstack {other:?} is unknown: use separate or concatenated"
+            ))),
+        }
+    }
+}
+
 /// Choices that a caller makes for a family; the defaults are those of its reference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// Preprocessing arithmetic; none: the family's reference.
     pub backend: Option<Backend>,
+    /// The form of deepstack's levels; none: [`Deepstack::Separate`].
+    pub deepstack: Option<Deepstack>,
+}
+
+impl Options {
+    /// An error if a form of deepstack was chosen, for the towers of `who` have none.
+    pub fn refuse_deepstack(&self, who: &str) -> Result<()> {
+        match self.deepstack {
+            None => Ok(()),
+            Some(_) => {
+                Err(crate::Error::argument(format!("{who} has no deepstack: leave the option deepstack out")))
+            }
+        }
+    }
 }
 
 /// How a tower's tensors are found in a checkpoint: one spelling of all their names.
@@ -151,4 +188,11 @@ pub struct Outputs {
     pub embeddings: crate::torch::Tensor,
     /// Further tensors by name, such as deepstack levels.
     pub extra: Vec<(&'static str, crate::torch::Tensor)>,
+}
+
+#[cfg(feature = "torch")]
+impl From<crate::torch::Tensor> for Outputs {
+    fn from(embeddings: crate::torch::Tensor) -> Self {
+        Self { embeddings, extra: Vec::new() }
+    }
 }

@@ -31,7 +31,8 @@ pub struct Demo {
 }
 
 /// Every family of this build.
-pub static REGISTRY: &[&Entry] = &[&glm53::ENTRY, &qwen::QWEN35];
+pub static REGISTRY: &[&Entry] =
+    &[&glm53::ENTRY, &qwen::QWEN2_VL, &qwen::QWEN2_5_VL, &qwen::QWEN3_VL, &qwen::QWEN35];
 
 /// The entry of the family called `name`.
 pub fn find(name: &str) -> Result<&'static Entry> {

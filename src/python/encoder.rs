@@ -73,7 +73,7 @@ impl Encoding {
 #[pymethods]
 impl Encoder {
     #[new]
-    #[pyo3(signature = (checkpoint, model, device, family=None, *, dtype=None, backend=None, progress=None))]
+    #[pyo3(signature = (checkpoint, model, device, family=None, *, dtype=None, backend=None, deepstack=None, progress=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -83,6 +83,7 @@ impl Encoder {
         family: Option<String>,
         dtype: Option<&str>,
         backend: Option<&str>,
+        deepstack: Option<&str>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let settings = Settings {
@@ -91,7 +92,7 @@ impl Encoder {
             device: Device::parse(device)?,
             family,
             dtype: dtype.map(Dtype::parse).transpose()?,
-            options: options(backend)?,
+            options: options(backend, deepstack)?,
             policy: None,
         };
         let report = |done: u64, total: u64| {

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::pixels::CanvasTuple;
-use crate::family::{self, Backend, Options, Plan};
+use crate::family::{self, Backend, Deepstack, Options, Plan};
 use crate::image;
 use crate::pixels::{Canvas, PixelValues, Samples};
 use crate::prepare::Preprocessor;
@@ -25,8 +25,11 @@ struct Processor {
     preprocessor: Preprocessor,
 }
 
-pub fn options(backend: Option<&str>) -> crate::Result<Options> {
-    Ok(Options { backend: backend.map(Backend::parse).transpose()? })
+pub fn options(backend: Option<&str>, deepstack: Option<&str>) -> crate::Result<Options> {
+    Ok(Options {
+        backend: backend.map(Backend::parse).transpose()?,
+        deepstack: deepstack.map(Deepstack::parse).transpose()?,
+    })
 }
 
 fn grid_and_tokens(plan: &Plan) -> (GridThw, usize) {
@@ -38,7 +41,7 @@ impl Processor {
     #[new]
     #[pyo3(signature = (checkpoint, model="", family=None, *, backend=None))]
     fn new(checkpoint: PathBuf, model: &str, family: Option<&str>, backend: Option<&str>) -> PyResult<Self> {
-        let (preprocessor, _) = Preprocessor::open(&checkpoint, model, family, options(backend)?)?;
+        let (preprocessor, _) = Preprocessor::open(&checkpoint, model, family, options(backend, None)?)?;
         Ok(Self { preprocessor })
     }
 

@@ -32,6 +32,7 @@ pub static ENTRY: Entry = Entry {
 };
 
 fn open(checkpoint: &Checkpoint, options: Options) -> Result<Box<dyn Family>> {
+    options.refuse_deepstack("GLM-5.3-Flash")?;
     let vision = VisionConfig::read(checkpoint.config())?;
     let node = checkpoint.image_processor()?.ok_or_else(|| {
         Error::checkpoint(

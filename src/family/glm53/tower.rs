@@ -2,11 +2,9 @@
 
 use super::config::VisionConfig;
 use crate::Result;
-use crate::family::parts::{TowerLayout, rotary};
+use crate::family::parts::{Block, Mlp, SelfAttention, TowerLayout, rotary};
 use crate::family::{Grid, Loader, Outputs};
-use crate::torch::ops::{
-    Activation, LayerNorm, Linear, QkNorm, RmsNorm, Rotary, RotaryPairs, Segments, activate, attention, gated,
-};
+use crate::torch::ops::{Activation, LayerNorm, Linear, QkNorm, RmsNorm, RotaryPairs, activate};
 use crate::torch::{Device, Tensor};
 
 /// The merger's layer norm has Torch's default, not `rms_norm_eps`.
@@ -22,26 +20,11 @@ pub struct Tower {
     merger: Merger,
 }
 
-struct Block {
-    norm1: RmsNorm,
-    qkv: Linear,
-    qk_norm: QkNorm,
-    proj: Linear,
-    norm2: RmsNorm,
-    mlp: Gated,
-}
-
-/// `down(silu(min(gate(x), limit)) * clamp(up(x), -limit, limit))`.
-struct Gated {
-    gate_up: Linear,
-    down: Linear,
-}
-
 struct Merger {
     downsample: Linear,
     proj: Linear,
     norm: LayerNorm,
-    mlp: Gated,
+    mlp: Mlp,
 }
 
 impl Tower {
@@ -50,16 +33,20 @@ impl Tower {
             let name = |part: &str| format!("blocks.{index}.{part}");
             let rms = |part: &str| loader.rms_norm(&name(part), config.norm_eps);
             Ok(Block {
-                norm1: rms("norm1")?,
-                qkv: loader.linear(&name("attn.qkv"), config.biases)?,
-                qk_norm: QkNorm {
-                    q: loader.tensor(&name("attn.q_norm.weight"))?,
-                    k: loader.tensor(&name("attn.k_norm.weight"))?,
-                    eps: config.norm_eps,
+                norm1: rms("norm1")?.into(),
+                attention: SelfAttention {
+                    qkv: loader.linear(&name("attn.qkv"), config.biases)?,
+                    qk_norm: Some(QkNorm {
+                        q: loader.tensor(&name("attn.q_norm.weight"))?,
+                        k: loader.tensor(&name("attn.k_norm.weight"))?,
+                        eps: config.norm_eps,
+                    }),
+                    proj: loader.linear(&name("attn.proj"), config.biases)?,
+                    heads: config.heads,
+                    dim: config.head_dim(),
                 },
-                proj: loader.linear(&name("attn.proj"), config.biases)?,
-                norm2: rms("norm2")?,
-                mlp: Gated::load(&name("mlp"), config.biases, loader)?,
+                norm2: rms("norm2")?.into(),
+                mlp: gated(&name("mlp"), config.biases, config, loader)?,
             })
         };
         Ok(Self {
@@ -81,44 +68,18 @@ impl crate::family::Tower for Tower {
         let segments = TowerLayout::frame_segments(grids)?;
         let mut x = self.patch_embed.forward(pixels)?;
         for block in &self.blocks {
-            x = block.forward(&x, config, &rotary, &segments)?;
+            x = block.forward(&x, Some(&rotary), &segments)?;
         }
-        let embeddings = self.merger.forward(&self.post_norm.forward(&x)?, config)?;
-        Ok(Outputs { embeddings, extra: Vec::new() })
+        Ok(self.merger.forward(&self.post_norm.forward(&x)?, config)?.into())
     }
 }
 
-impl Block {
-    fn forward(
-        &self,
-        x: &Tensor,
-        config: &VisionConfig,
-        rotary: &Rotary,
-        segments: &Segments,
-    ) -> Result<Tensor> {
-        let (heads, dim) = (config.heads, config.head_dim());
-        let qkv = self.qkv.forward(&self.norm1.forward(x)?)?;
-        let mut qkv = qkv.reshape(&[segments.rows(), 3, heads, dim])?;
-        rotary.apply(&mut qkv, Some(&self.qk_norm))?;
-        let mixed = attention(&qkv, segments, (dim as f64).powf(-0.5))?;
-        let x = self.proj.added_to(x, &mixed)?;
-        let inner = self.mlp.inner(&self.norm2.forward(&x)?, config)?;
-        self.mlp.down.added_to(&x, &inner)
-    }
-}
-
-impl Gated {
-    fn load(name: &str, biases: bool, loader: &Loader<'_>) -> Result<Self> {
-        let (gate, up) = (format!("{name}.gate_proj"), format!("{name}.up_proj"));
-        Ok(Self {
-            gate_up: loader.linear_cat(&[&gate, &up], biases)?,
-            down: loader.linear(&format!("{name}.down_proj"), biases)?,
-        })
-    }
-
-    fn inner(&self, x: &Tensor, config: &VisionConfig) -> Result<Tensor> {
-        gated(&self.gate_up.forward(x)?, Activation::Silu, config.swiglu_limit)
-    }
+/// The clamped gated SiLU under `name`.
+fn gated(name: &str, biases: bool, config: &VisionConfig, loader: &Loader<'_>) -> Result<Mlp> {
+    let (gate, up) = (format!("{name}.gate_proj"), format!("{name}.up_proj"));
+    let gate_up = loader.linear_cat(&[&gate, &up], biases)?;
+    let down = loader.linear(&format!("{name}.down_proj"), biases)?;
+    Ok(Mlp::gated_within(gate_up, Activation::Silu, config.swiglu_limit, down))
 }
 
 impl Merger {
@@ -132,7 +93,7 @@ impl Merger {
             downsample: loader.linear_of(flat, Some(loader.tensor("downsample.bias")?))?,
             proj: loader.linear("merger.proj", false)?,
             norm: loader.layer_norm("merger.post_projection_norm", MERGER_NORM_EPS)?,
-            mlp: Gated::load("merger", false, loader)?,
+            mlp: gated("merger", false, config, loader)?,
         })
     }
 
@@ -141,7 +102,6 @@ impl Merger {
         let rows = x.shape()?.first().copied().unwrap_or(0) / block;
         let joined = x.reshape(&[rows, block * config.hidden])?;
         let projected = self.proj.forward(&self.downsample.forward(&joined)?)?;
-        let x = activate(&self.norm.forward(&projected)?, Activation::Gelu)?;
-        self.mlp.down.forward(&self.mlp.inner(&x, config)?)
+        self.mlp.forward(&activate(&self.norm.forward(&projected)?, Activation::Gelu)?)
     }
 }

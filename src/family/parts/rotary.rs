@@ -15,6 +15,23 @@ pub struct Angles {
     pub columns: usize,
 }
 
+impl Angles {
+    /// The same in another order: groups of `rows` consecutive patches, taken in the order of `groups`, each of which
+    /// is the number of one.
+    pub fn regrouped(&self, groups: &[i64], rows: usize) -> Self {
+        let chunk = rows * self.columns;
+        let pick = |table: &[f32]| {
+            let mut out = Vec::with_capacity(table.len());
+            for &group in groups {
+                let start = group as usize * chunk;
+                out.extend_from_slice(table.get(start..start + chunk).unwrap_or(&[]));
+            }
+            out
+        };
+        Self { cos: pick(&self.cos), sin: pick(&self.sin), columns: self.columns }
+    }
+}
+
 /// `theta^(-2j / (dim / 2))` for j in 0..dim / 4, in float32 as Torch computes it.
 pub fn inverse_frequencies(dim: usize, theta: f64) -> Vec<f32> {
     let half = (dim / 2) as f32;

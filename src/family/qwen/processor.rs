@@ -1,6 +1,6 @@
 //! Qwen's image processor: smart resize by area, then patches in merge blocks.
 
-use super::config::VisionConfig;
+use super::vit::Vit;
 use crate::checkpoint::Node;
 use crate::family::parts::processor::Common;
 use crate::family::{Backend, Grid, Options, Plan, parts};
@@ -28,12 +28,12 @@ pub struct Processor {
 
 impl Processor {
     /// Reads the image processor's object; its geometry must be the tower's.
-    pub fn read(node: Node<'_>, vision: &VisionConfig, options: Options) -> Result<Self> {
+    pub fn read(node: Node<'_>, vit: &Vit, options: Options) -> Result<Self> {
         let backend = options.backend.unwrap_or(Backend::Torchvision);
         for (key, tower, default) in [
-            ("patch_size", vision.patch, 14),
-            ("merge_size", vision.merge, 2),
-            ("temporal_patch_size", vision.frames, 2),
+            ("patch_size", vit.patch, 14),
+            ("merge_size", vit.merge, 2),
+            ("temporal_patch_size", vit.frames, 2),
         ] {
             let seen = node.u32_or(key, default, 1..=1024)?;
             if seen != tower {
@@ -53,9 +53,9 @@ impl Processor {
             return Err(node.fault(format!("allows at least {min_pixels} but at most {max_pixels} pixels")));
         }
         Ok(Self {
-            patch: vision.patch,
-            merge: vision.merge,
-            frames: vision.frames,
+            patch: vit.patch,
+            merge: vit.merge,
+            frames: vit.frames,
             min_pixels,
             max_pixels,
             common: Common::read(node, backend)?,
