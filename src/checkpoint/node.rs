@@ -92,6 +92,18 @@ impl<'a> Node<'a> {
         Ok(self.opt_str(key)?.unwrap_or(default))
     }
 
+    /// The string under `key`, which must be one of `choices`; `None` if absent.
+    pub fn opt_choice(self, key: &str, choices: &[&str]) -> Result<Option<&'a str>> {
+        let Some(found) = self.get(key) else { return Ok(None) };
+        match found.value.as_str() {
+            Some(seen) if choices.contains(&seen) => Ok(Some(seen)),
+            _ => Err(found.wrong(match choices {
+                [only] => format!("{only:?}"),
+                several => format!("one of {}", several.join(", ")),
+            })),
+        }
+    }
+
     /// The items of the list under `key`, whose number must be within `length`.
     pub fn items(self, key: &str, length: RangeInclusive<usize>) -> Result<Vec<Self>> {
         let found = self.need(key)?;

@@ -2,6 +2,7 @@
 //!
 //! A family answers questions and never runs a request: the encoder owns order, limits and failure.
 
+pub mod deepseek41;
 mod demo;
 mod detect;
 pub mod glm53;
@@ -151,4 +152,11 @@ pub struct Outputs {
     pub embeddings: crate::torch::Tensor,
     /// Further tensors by name, such as deepstack levels.
     pub extra: Vec<(&'static str, crate::torch::Tensor)>,
+}
+
+#[cfg(feature = "torch")]
+impl From<crate::torch::Tensor> for Outputs {
+    fn from(embeddings: crate::torch::Tensor) -> Self {
+        Self { embeddings, extra: Vec::new() }
+    }
 }
