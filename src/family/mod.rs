@@ -2,6 +2,7 @@
 //!
 //! A family answers questions and never runs a request: the encoder owns order, limits and failure.
 
+pub mod deepseek41;
 mod demo;
 mod detect;
 pub mod glm53;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Family, Options, detect, glm53, qwen};
+use super::{Family, Options, deepseek41, detect, glm53, qwen};
 use crate::checkpoint::Checkpoint;
 use crate::{Error, Result};
 
@@ -32,7 +32,7 @@ pub struct Demo {
 
 /// Every family of this build.
 pub static REGISTRY: &[&Entry] =
-    &[&glm53::ENTRY, &qwen::QWEN2_VL, &qwen::QWEN2_5_VL, &qwen::QWEN3_VL, &qwen::QWEN35];
+    &[&deepseek41::ENTRY, &glm53::ENTRY, &qwen::QWEN2_VL, &qwen::QWEN2_5_VL, &qwen::QWEN3_VL, &qwen::QWEN35];
 
 /// The entry of the family called `name`.
 pub fn find(name: &str) -> Result<&'static Entry> {

@@ -18,6 +18,7 @@ pub mod policy;
 pub mod position_table;
 pub mod processor;
 pub mod rotary;
+pub mod sizes;
 mod specs;
 mod window;
 

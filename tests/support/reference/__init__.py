@@ -22,6 +22,7 @@ from types import ModuleType
 
 # Our family names, and the module of this folder that runs their upstream.
 MODULES = {
+    "deepseek41": "deepseek",
     "glm53": "qwen_glm",
     "qwen2_vl": "qwen_glm",
     "qwen2_5_vl": "qwen_glm",

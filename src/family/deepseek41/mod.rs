@@ -1,0 +1,85 @@
+//! DeepSeek-V4.1-Flash, images.
+//!
+//! The embeddings are the whole span of an image: a start row, each line of tokens with a line end, and an end row;
+//! the language model sees the same token id in all of them. Pixels follow Pillow before 12.2 (columns first, always).
+
+mod config;
+mod processor;
+#[cfg(feature = "torch")]
+mod tower;
+
+use config::VisionConfig;
+use processor::Processor;
+
+use super::registry::{Demo, Entry};
+use super::{Family, Grid, Options, Plan, WeightNames};
+use crate::checkpoint::Checkpoint;
+use crate::image::{DecodePolicy, Image};
+use crate::pixels::PixelValues;
+use crate::{Dtype, Error, Result};
+
+/// DeepSeek-V4.1-Flash.
+pub static ENTRY: Entry = Entry {
+    name: "deepseek41",
+    model_types: &["deepseek_v41"],
+    architectures: &["DeepseekV41ForCausalLM"],
+    model_ids: &["deepseek-ai/deepseek-v4.1-flash"],
+    open,
+    demo: || Demo { files: vec![("config.json", include_str!("demo/config.json"))], prefix: "" },
+};
+
+fn open(checkpoint: &Checkpoint, options: Options) -> Result<Box<dyn Family>> {
+    let vision = VisionConfig::read(checkpoint.config())?;
+    let processor = Processor::read(checkpoint.config(), &vision, options)?;
+    Ok(Box::new(DeepSeek { vision, processor }))
+}
+
+struct DeepSeek {
+    vision: VisionConfig,
+    processor: Processor,
+}
+
+impl Family for DeepSeek {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn decode_policy(&self) -> DecodePolicy {
+        DecodePolicy::default()
+    }
+
+    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
+        self.processor.plan(width, height)
+    }
+
+    fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
+        self.processor.preprocess(image, dtype)
+    }
+
+    fn patch_columns(&self) -> usize {
+        self.vision.patch_columns()
+    }
+
+    fn embedding_columns(&self) -> usize {
+        self.vision.out_hidden
+    }
+
+    fn tokens(&self, grid: Grid) -> Result<usize> {
+        if grid.frames != 1 || grid.height == 0 || grid.width == 0 {
+            return Err(Error::argument(format!(
+                "a grid of {}x{}x{} patches: an image has one frame and at least one row and column",
+                grid.frames, grid.height, grid.width
+            )));
+        }
+        Ok(processor::span_length(grid, self.vision.ratio))
+    }
+
+    fn weight_names(&self) -> Vec<WeightNames> {
+        vec![WeightNames { prefixes: &[""], specs: self.vision.tensors(), ignored: config::of_text }]
+    }
+
+    #[cfg(feature = "torch")]
+    fn load(&self, loader: &super::Loader<'_>) -> Result<Box<dyn super::Tower>> {
+        Ok(Box::new(tower::Tower::load(&self.vision, loader)?))
+    }
+}
