@@ -1,6 +1,6 @@
 """Every figure beside its peer: runs each bench in a process of its own and writes one markdown report.
 
-    python benches/run.py [--out docs/figures.md] [NAME ...]
+python benches/run.py [--out docs/figures.md] [NAME ...]
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ HELPERS = {"run", "measure"}
 
 def main() -> int:
     names = sorted(path.stem for path in HERE.glob("*.py") if path.stem not in HELPERS)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which benches; all: {', '.join(names)}")
     parser.add_argument("--out", type=Path, help="a file for the report; standard output always shows it")
     args = parser.parse_args()

@@ -45,7 +45,9 @@ def row(family: str, folder: Path, encoder: Encoder, size: int, repeats: int, cl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--families", nargs="+", default=["qwen35", "glm53"])
     parser.add_argument("--sizes", type=int, nargs="+", default=[224, 448, 896])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
@@ -62,7 +64,9 @@ def main() -> None:
             checkpoint = published_width(family, Path(folder) / family, depth=args.depth)
             for dtype in args.dtypes:
                 with Encoder(checkpoint, family, "cpu", dtype=dtype) as encoder:
-                    rows += [row(family, checkpoint, encoder, size, args.repeats, clock) for size in args.sizes]
+                    rows += [
+                        row(family, checkpoint, encoder, size, args.repeats, clock) for size in args.sizes
+                    ]
     print(heading(f"Towers, {args.threads} threads, {args.depth} blocks"))
     print(table(["family", "dtype", "image", "patches", "ours", "transformers", "ratio"], rows))
 

@@ -52,6 +52,7 @@ def package() -> Path:
 def demo_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """By family, the demonstration checkpoint that goldens are recorded on. Read-only: tests copy what they change."""
     import goldens
+
     from mm_libtorch_encoder import _native
 
     made: dict[str, Path] = {}

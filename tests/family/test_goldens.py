@@ -9,6 +9,7 @@ from typing import Any
 import goldens
 import numpy as np
 import pytest
+
 from mm_libtorch_encoder import Encoder, _native
 
 FAMILIES = sorted(file.stem for file in goldens.FOLDER.glob("*.json"))

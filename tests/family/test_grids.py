@@ -7,6 +7,7 @@ from pathlib import Path
 
 import images
 import pytest
+
 from mm_libtorch_encoder import Encoder, MediaError, _native
 
 pytest.importorskip("transformers", reason="needs transformers")
@@ -37,7 +38,16 @@ def test_random_sizes(family: str, demo_checkpoint: Callable[[str], Path]) -> No
     canvas, patch = CANVAS[family]
     processor = _native.Processor(demo_checkpoint(family), "", family)
     refused = 0
-    corners = [(1, 1), (1, 60_000), (60_000, 1), (11_585, 11_585), (2010, 10), (2000, 10), (10, 2000), (1999, 10)]
+    corners = [
+        (1, 1),
+        (1, 60_000),
+        (60_000, 1),
+        (11_585, 11_585),
+        (2010, 10),
+        (2000, 10),
+        (10, 2000),
+        (1999, 10),
+    ]
     for width, height in corners + images.sizes(SIZES, 77, LONGEST):
         try:
             to_height, to_width = canvas(height, width)

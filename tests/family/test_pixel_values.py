@@ -11,6 +11,7 @@ import numpy as np
 import PIL
 import PIL.Image
 import pytest
+
 from mm_libtorch_encoder import MediaError, _native
 
 upstream = pytest.importorskip("reference.qwen_glm", reason="needs transformers and torchvision")
@@ -28,7 +29,17 @@ backends = pytest.mark.parametrize(("backend", "theirs"), BACKENDS)
 
 
 def random_sizes() -> list[tuple[int, int]]:
-    extremes = [(1, 1), (1, 200), (200, 1), (4000, 1), (1, 4000), (4000, 20), (20, 4000), (4000, 4000), (2, 3)]
+    extremes = [
+        (1, 1),
+        (1, 200),
+        (200, 1),
+        (4000, 1),
+        (1, 4000),
+        (4000, 20),
+        (20, 4000),
+        (4000, 4000),
+        (2, 3),
+    ]
     return extremes + images.sizes(200 - len(extremes), 2024, 4000)
 
 
@@ -92,7 +103,11 @@ def special_inputs() -> Iterator[tuple[str, bytes]]:
     yield "16-bit grey", images.encode(deep)
     yield "opaque alpha", images.encode(colour.convert("RGBA"))
     yield "one transparent pixel", images.encode(PIL.Image.new("RGBA", (1, 1), (10, 20, 30, 0)))
-    for name, options in {"4:4:4": {"subsampling": 0}, "4:2:2": {"subsampling": 1}, "progressive": {"progressive": True}}.items():
+    for name, options in {
+        "4:4:4": {"subsampling": 0},
+        "4:2:2": {"subsampling": 1},
+        "progressive": {"progressive": True},
+    }.items():
         yield f"JPEG {name}", images.jpeg(201, 143, 9, **options)
     yield "grey JPEG", images.jpeg(201, 143, 10, "L")
     yield "CMYK JPEG", images.jpeg(201, 143, 11, "CMYK")
@@ -106,12 +121,14 @@ SPECIAL = dict(special_inputs())
 @families
 @backends
 @pytest.mark.parametrize("name", SPECIAL)
-def test_special_inputs(family: str, backend: str, theirs: str, name: str, demo_checkpoint: CheckpointOf) -> None:
+def test_special_inputs(
+    family: str, backend: str, theirs: str, name: str, demo_checkpoint: CheckpointOf
+) -> None:
     check(family, demo_checkpoint(family), SPECIAL[name], backend, theirs, name)
 
 
 @families
-@pytest.mark.parametrize("orientation", range(0, 10))
+@pytest.mark.parametrize("orientation", range(10))
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
 def test_exif_orientation(family: str, orientation: int, form: str, demo_checkpoint: CheckpointOf) -> None:
     """0 and 9 are no orientations and mean none."""

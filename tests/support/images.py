@@ -43,7 +43,9 @@ def scene(width: int, height: int, seed: int = 0, bands: int = 3) -> Pixels:
     return np.clip(np.stack(picked, axis=-1) + grain, 0, 255).astype(np.uint8)
 
 
-def picture(width: int, height: int, seed: int = 0, mode: str = "RGB", *, grain_only: bool = False) -> PIL.Image.Image:
+def picture(
+    width: int, height: int, seed: int = 0, mode: str = "RGB", *, grain_only: bool = False
+) -> PIL.Image.Image:
     """A seeded Pillow image; mode "P" has a palette of which index 0 is transparent."""
     make = noise if grain_only else scene
     if mode == "P":
@@ -70,7 +72,9 @@ def png(width: int, height: int, seed: int = 0, mode: str = "RGB", *, grain_only
     return encode(picture(width, height, seed, mode, grain_only=grain_only))
 
 
-def jpeg(width: int, height: int, seed: int = 0, mode: str = "RGB", quality: int = 90, **options: Any) -> bytes:
+def jpeg(
+    width: int, height: int, seed: int = 0, mode: str = "RGB", quality: int = 90, **options: Any
+) -> bytes:
     """A seeded JPEG."""
     return encode(picture(width, height, seed, mode), "JPEG", quality=quality, **options)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import goldens
 import reference
+
 from mm_libtorch_encoder import _native
 
 
@@ -36,7 +37,9 @@ def golden(family: str) -> dict[str, Any]:
                     if backend == backends[0]:
                         case["embeddings"][dtype] = goldens.sampled(out["embeddings"].float().numpy())
             cases.append(case)
-            print(f"{family} {spec}: grids {case['grid_thws']}, embeddings {case['embeddings']['float32']['shape']}")
+            print(
+                f"{family} {spec}: grids {case['grid_thws']}, embeddings {case['embeddings']['float32']['shape']}"
+            )
         return {
             "family": family,
             "versions": upstream.versions(),

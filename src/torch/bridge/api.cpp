@@ -74,4 +74,6 @@ const MmApi table = {
 }  // namespace
 }  // namespace mm
 
-extern "C" const MmApi* mm_torch_api(uint32_t version) { return version == MM_API_VERSION ? &mm::table : nullptr; }
+extern "C" const MmApi* mm_torch_api(uint32_t version) {
+  return version == MM_API_VERSION ? &mm::table : nullptr;
+}

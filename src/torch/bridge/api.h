@@ -1,7 +1,7 @@
 // The C surface of the LibTorch bridge: one table of functions, opened by path and called from Rust.
 //
-// Every function returns 0 on success. On failure it returns 1 (or 2 when memory ran out) and leaves a text for
-// `last_error` of the calling thread; outputs are then untouched. No exception leaves this library.
+// Every function returns 0 on success. On failure it returns 1 (or 2 when memory ran out) and leaves a text
+// for `last_error` of the calling thread; outputs are then untouched. No exception leaves this library.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,8 @@ struct MmApi {
   const char* (*kernel_level)();
 
   // --- tensors ---
-  int32_t (*empty)(int64_t ndim, const int64_t* sizes, int32_t dtype, int32_t cuda, int32_t index, MmTensor* out);
+  int32_t (*empty)(int64_t ndim, const int64_t* sizes, int32_t dtype, int32_t cuda, int32_t index,
+                   MmTensor* out);
   // A view of host memory that the caller keeps alive and unchanged for the tensor's life.
   int32_t (*borrow_host)(const void* data, int64_t ndim, const int64_t* sizes, int32_t dtype, MmTensor* out);
   void (*release)(MmTensor tensor);
@@ -77,7 +78,8 @@ struct MmApi {
   // --- operators of a tower ---
   // A weight in the layout that `linear` is fastest with; fails where this CPU or Torch has none.
   int32_t (*pack_linear)(MmTensor weight, MmTensor* out);
-  // act(x W^T + b) [+ residual]; `bias` and `residual` may be null; `packed` says that W came from pack_linear.
+  // act(x W^T + b) [+ residual]; `bias` and `residual` may be null; `packed` says that W came from
+  // pack_linear.
   int32_t (*linear)(MmTensor x, MmTensor weight, MmTensor bias, MmTensor residual, int32_t packed,
                     int32_t activation, MmTensor* out);
   int32_t (*activation)(MmTensor x, int32_t kind, MmTensor* out);
@@ -97,7 +99,8 @@ struct MmApi {
   // x + round(sum of four weighted rows of table); index [4, rows] int64, weight [4, rows] float32.
   int32_t (*add_interpolated)(MmTensor x, MmTensor table, MmTensor index, MmTensor weight, MmTensor* out);
   // table [height, width, channels] resampled to [out_height, out_width, channels], corners not aligned.
-  int32_t (*resample_table)(MmTensor table, int64_t out_height, int64_t out_width, int32_t mode, MmTensor* out);
+  int32_t (*resample_table)(MmTensor table, int64_t out_height, int64_t out_width, int32_t mode,
+                            MmTensor* out);
 
   // --- results ---
   // Hands tensors (one reference each) to the table that `torch.ops.mm_libtorch_encoder.take(id)` empties.

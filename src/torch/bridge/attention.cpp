@@ -19,7 +19,8 @@ struct Packed {
 
 Packed packed_of(AtenTensorHandle qkv) {
   const auto sizes = sizes_of(qkv);
-  if (sizes.size() != 4 || sizes[1] != 3) throw Failure{"packed qkv must have the shape [rows, 3, heads, dim]"};
+  if (sizes.size() != 4 || sizes[1] != 3)
+    throw Failure{"packed qkv must have the shape [rows, 3, heads, dim]"};
   require_contiguous(qkv, "packed qkv");
   return {sizes[0], sizes[2], sizes[3]};
 }
@@ -39,12 +40,13 @@ Handle merge_heads(AtenTensorHandle x, const Packed& p, int64_t rows) {
 }
 
 Handle segment_attention(AtenTensorHandle qkv, const Packed& p, int64_t begin, int64_t end, double scale) {
-  const Handle q = part(qkv, p, 0, begin, end), k = part(qkv, p, 1, begin, end), v = part(qkv, p, 2, begin, end);
+  const Handle q = part(qkv, p, 0, begin, end), k = part(qkv, p, 1, begin, end),
+               v = part(qkv, p, 2, begin, end);
   Handle out;
   if (fused_cpu(qkv)) {
     Handle log_sum;
-    check(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(q.get(), k.get(), v.get(), 0.0, 0, nullptr,
-                                                                     &scale, out.out(), log_sum.out()),
+    check(aoti_torch_cpu__scaled_dot_product_flash_attention_for_cpu(
+              q.get(), k.get(), v.get(), 0.0, 0, nullptr, &scale, out.out(), log_sum.out()),
           "attention");
   } else {
     out = call(op::attention, Arg{q.get()}, Arg{k.get()}, Arg{v.get()}, OptionalArg{nullptr}, 0.0, false,
@@ -54,8 +56,8 @@ Handle segment_attention(AtenTensorHandle qkv, const Packed& p, int64_t begin, i
 }
 
 // x * cos + turned(x) * sin in float32, for one of q and k, composed of plain operators and written back.
-void rotate_plain(AtenTensorHandle qkv, const Packed& p, int64_t which, AtenTensorHandle cos, AtenTensorHandle sin,
-                  AtenTensorHandle norm, double eps, bool neighbours) {
+void rotate_plain(AtenTensorHandle qkv, const Packed& p, int64_t which, AtenTensorHandle cos,
+                  AtenTensorHandle sin, AtenTensorHandle norm, double eps, bool neighbours) {
   const int64_t half = p.dim / 2, row = 3 * p.width();
   const Handle x = view(qkv, {p.rows, p.heads, p.dim}, {row, p.dim, 1}, which * p.width());
   Handle source = call(op::contiguous, Arg{x.get()}, torch::headeronly::MemoryFormat::Contiguous);
@@ -122,8 +124,8 @@ int32_t op_attention(MmTensor qkv, const int64_t* edges, int64_t edge_count, dou
     for (int64_t i = 0; i + 1 < edge_count; ++i) {
       if (edges[i + 1] <= edges[i]) throw Failure{"attention: segment edges must increase"};
       const Handle one = segment_attention(raw(qkv), p, edges[i], edges[i + 1], scale);
-      const Handle place = view(joined.get(), {edges[i + 1] - edges[i], p.width()}, {p.width(), 1},
-                                edges[i] * p.width());
+      const Handle place =
+          view(joined.get(), {edges[i + 1] - edges[i], p.width()}, {p.width(), 1}, edges[i] * p.width());
       check(aoti_torch_copy_(place.get(), one.get(), 0), "attention");
     }
     *out = joined.give();

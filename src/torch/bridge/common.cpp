@@ -61,12 +61,18 @@ bool plain() { return plain_ops.load(std::memory_order_relaxed); }
 
 int32_t torch_dtype(int32_t dtype) {
   switch (dtype) {
-    case MM_F32: return aoti_torch_dtype_float32();
-    case MM_BF16: return aoti_torch_dtype_bfloat16();
-    case MM_F16: return aoti_torch_dtype_float16();
-    case MM_I64: return aoti_torch_dtype_int64();
-    case MM_U8: return aoti_torch_dtype_uint8();
-    default: throw Failure{"unknown element type " + std::to_string(dtype)};
+    case MM_F32:
+      return aoti_torch_dtype_float32();
+    case MM_BF16:
+      return aoti_torch_dtype_bfloat16();
+    case MM_F16:
+      return aoti_torch_dtype_float16();
+    case MM_I64:
+      return aoti_torch_dtype_int64();
+    case MM_U8:
+      return aoti_torch_dtype_uint8();
+    default:
+      throw Failure{"unknown element type " + std::to_string(dtype)};
   }
 }
 
@@ -124,8 +130,8 @@ Handle empty_like_shape(AtenTensorHandle like, const std::vector<int64_t>& sizes
   check(aoti_torch_get_device_index(like, &index), "device");
   const auto strides = contiguous_strides(sizes.data(), sizes.size());
   Handle out;
-  check(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), dtype, type,
-                                 index, out.out()),
+  check(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), dtype,
+                                 type, index, out.out()),
         "an empty tensor");
   return out;
 }
@@ -133,8 +139,8 @@ Handle empty_like_shape(AtenTensorHandle like, const std::vector<int64_t>& sizes
 Handle view(AtenTensorHandle tensor, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
             int64_t offset) {
   Handle out;
-  check(aoti_torch__reinterpret_tensor(tensor, static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(),
-                                       offset, out.out()),
+  check(aoti_torch__reinterpret_tensor(tensor, static_cast<int64_t>(sizes.size()), sizes.data(),
+                                       strides.data(), offset, out.out()),
         "a view");
   return out;
 }

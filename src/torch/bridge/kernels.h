@@ -1,8 +1,8 @@
 // Fused CPU kernels: one source, compiled once per instruction set (kernels_*.cpp).
 //
 // All reductions use LANES fixed partial sums and the files are compiled without contraction into fused
-// multiply-adds, so every instruction set gives the same bits. Nothing here may pull in inline functions of the
-// standard library: the linker could pick a copy compiled for a CPU that the host is not.
+// multiply-adds, so every instruction set gives the same bits. Nothing here may pull in inline functions of
+// the standard library: the linker could pick a copy compiled for a CPU that the host is not.
 #pragma once
 
 #include <stdint.h>

@@ -97,7 +97,8 @@ void rms_norm(const RmsNorm& job, Rows rows) {
   const T* x = static_cast<const T*>(job.x);
   T* y = static_cast<T*>(job.y);
   for (int64_t r = rows.begin; r < rows.end; ++r) {
-    rms_norm_row(x + r * job.columns, static_cast<const T*>(job.weight), y + r * job.columns, job.columns, job.eps);
+    rms_norm_row(x + r * job.columns, static_cast<const T*>(job.weight), y + r * job.columns, job.columns,
+                 job.eps);
   }
 }
 
@@ -169,8 +170,8 @@ void interpolate(const Interpolate& job, Rows rows) {
     const T* x = static_cast<const T*>(job.x) + r * n;
     T* y = static_cast<T*>(job.y) + r * n;
     for (int64_t i = 0; i < n; ++i) {
-      const float sum = load(tap[0][i]) * w[0] + load(tap[1][i]) * w[1] + load(tap[2][i]) * w[2] +
-                        load(tap[3][i]) * w[3];
+      const float sum =
+          load(tap[0][i]) * w[0] + load(tap[1][i]) * w[1] + load(tap[2][i]) * w[2] + load(tap[3][i]) * w[3];
       y[i] = store<T>(load(x[i]) + rounded<T>(sum));
     }
   }
@@ -201,7 +202,7 @@ void relu_squared(const Pointwise& job, Rows elements) {
 
 #define MM_TYPES(kernel) {kernel<float>, kernel<Bf16>, kernel<_Float16>}
 const Kernels MM_KERNELS = {
-    MM_TYPES(rms_norm), MM_TYPES(gated), MM_TYPES(rotary),
+    MM_TYPES(rms_norm),    MM_TYPES(gated),      MM_TYPES(rotary),
     MM_TYPES(interpolate), MM_TYPES(quick_gelu), MM_TYPES(relu_squared),
 };
 #undef MM_TYPES

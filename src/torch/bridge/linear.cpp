@@ -31,17 +31,23 @@ struct Attribute {
 // How oneDNN calls an activation that it can fuse behind a matrix product; null name: it cannot.
 Attribute fused_attribute(int32_t kind) {
   switch (kind) {
-    case MM_NONE: return {"none", nullptr};
-    case MM_GELU: return {"gelu", "none"};
-    case MM_GELU_TANH: return {"gelu", "tanh"};
-    case MM_SILU: return {"swish", nullptr};
-    case MM_RELU: return {"relu", nullptr};
-    default: return {nullptr, nullptr};
+    case MM_NONE:
+      return {"none", nullptr};
+    case MM_GELU:
+      return {"gelu", "none"};
+    case MM_GELU_TANH:
+      return {"gelu", "tanh"};
+    case MM_SILU:
+      return {"swish", nullptr};
+    case MM_RELU:
+      return {"relu", nullptr};
+    default:
+      return {nullptr, nullptr};
   }
 }
 
-Handle packed_linear(AtenTensorHandle x, AtenTensorHandle weight, AtenTensorHandle bias, AtenTensorHandle residual,
-                     int32_t kind) {
+Handle packed_linear(AtenTensorHandle x, AtenTensorHandle weight, AtenTensorHandle bias,
+                     AtenTensorHandle residual, int32_t kind) {
   Handle out;
   AtenTensorHandle* optional_bias = bias ? &bias : nullptr;
   if (residual && kind == MM_NONE) {
@@ -84,10 +90,14 @@ Handle mul(AtenTensorHandle a, AtenTensorHandle b) { return call(op::mul, Arg{a}
 
 Handle activate(AtenTensorHandle x, int32_t kind) {
   switch (kind) {
-    case MM_GELU: return call(op::gelu, Arg{x}, std::string("none"));
-    case MM_GELU_TANH: return call(op::gelu, Arg{x}, std::string("tanh"));
-    case MM_SILU: return call(op::silu, Arg{x});
-    case MM_RELU: return call(op::relu, Arg{x});
+    case MM_GELU:
+      return call(op::gelu, Arg{x}, std::string("none"));
+    case MM_GELU_TANH:
+      return call(op::gelu, Arg{x}, std::string("tanh"));
+    case MM_SILU:
+      return call(op::silu, Arg{x});
+    case MM_RELU:
+      return call(op::relu, Arg{x});
     case MM_QUICK_GELU: {
       if (fused_cpu(x)) return pointwise(x, kernels().quick_gelu);
       const Handle scaled = mul(x, scalar(1.702).get());
@@ -99,7 +109,8 @@ Handle activate(AtenTensorHandle x, int32_t kind) {
       const Handle positive = call(op::relu, Arg{x});
       return mul(positive.get(), positive.get());
     }
-    default: throw Failure{"unknown activation " + std::to_string(kind)};
+    default:
+      throw Failure{"unknown activation " + std::to_string(kind)};
   }
 }
 
@@ -141,9 +152,11 @@ int32_t op_gated(MmTensor x, int32_t activation, double limit, MmTensor* out) {
     if (fused_cpu(raw(x))) {
       require_contiguous(raw(x), "gated");
       Handle y = empty_like_shape(raw(x), {sizes[0], n});
-      const Gated job{data_of(raw(x)), data_of(y.get()), n, static_cast<float>(limit), activation == MM_GELU_TANH};
+      const Gated job{data_of(raw(x)), data_of(y.get()), n, static_cast<float>(limit),
+                      activation == MM_GELU_TANH};
       auto* run = kernels().gated[dtype_of(raw(x))];
-      parallel(sizes[0], 1 + POINTWISE_GRAIN / n, [&](int64_t begin, int64_t end) { run(job, Rows{begin, end}); });
+      parallel(sizes[0], 1 + POINTWISE_GRAIN / n,
+               [&](int64_t begin, int64_t end) { run(job, Rows{begin, end}); });
       *out = y.give();
       return;
     }

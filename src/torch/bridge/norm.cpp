@@ -16,7 +16,7 @@ Handle rms_norm(AtenTensorHandle x, AtenTensorHandle weight, double eps) {
   if (fused_cpu(x)) {
     require_contiguous(x, "rms_norm");
     Handle y = empty_like_shape(x, sizes);
-    const RmsNorm job{data_of(x),       weight ? data_of(weight) : nullptr, data_of(y.get()), columns,
+    const RmsNorm job{data_of(x), weight ? data_of(weight) : nullptr, data_of(y.get()), columns,
                       static_cast<float>(eps)};
     auto* run = kernels().rms_norm[dtype_of(x)];
     parallel(rows_of(sizes), 1 + ROW_GRAIN_ELEMENTS / columns,
@@ -35,8 +35,9 @@ int32_t op_rms_norm(MmTensor x, MmTensor weight, double eps, MmTensor* out) {
 int32_t op_layer_norm(MmTensor x, MmTensor weight, MmTensor bias, double eps, MmTensor* out) {
   return guarded([&] {
     const std::vector<int64_t> shape{sizes_of(raw(x)).back()};
-    *out = call(op::layer_norm, Arg{raw(x)}, shape, OptionalArg{raw(weight)}, OptionalArg{raw(bias)}, eps, true)
-               .give();
+    *out =
+        call(op::layer_norm, Arg{raw(x)}, shape, OptionalArg{raw(weight)}, OptionalArg{raw(bias)}, eps, true)
+            .give();
   });
 }
 
@@ -75,17 +76,20 @@ int32_t op_add_interpolated(MmTensor x, MmTensor table, MmTensor index, MmTensor
   });
 }
 
-int32_t op_resample_table(MmTensor table, int64_t out_height, int64_t out_width, int32_t mode, MmTensor* out) {
+int32_t op_resample_table(MmTensor table, int64_t out_height, int64_t out_width, int32_t mode,
+                          MmTensor* out) {
   return guarded([&] {
     const auto sizes = sizes_of(raw(table));
     const int64_t height = sizes.at(0), width = sizes.at(1), channels = sizes.at(2);
     require_contiguous(raw(table), "resample_table");
-    const Handle planes = view(raw(table), {1, channels, height, width}, {0, 1, width * channels, channels}, 0);
+    const Handle planes =
+        view(raw(table), {1, channels, height, width}, {0, 1, width * channels, channels}, 0);
     const std::vector<int64_t> size{out_height, out_width};
     const Op& resample = mode == MM_BICUBIC ? op::bicubic : op::bilinear;
     const Handle scaled = call(resample, Arg{planes.get()}, size, false, std::nullopt, std::nullopt);
     const auto strides = strides_of(scaled.get());
-    const Handle rows = view(scaled.get(), {out_height, out_width, channels}, {strides[2], strides[3], strides[1]}, 0);
+    const Handle rows =
+        view(scaled.get(), {out_height, out_width, channels}, {strides[2], strides[3], strides[1]}, 0);
     *out = call(op::contiguous, Arg{rows.get()}, torch::headeronly::MemoryFormat::Contiguous).give();
   });
 }

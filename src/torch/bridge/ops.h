@@ -28,11 +28,12 @@ Handle rms_norm(AtenTensorHandle x, AtenTensorHandle weight, double eps);
 // Runs `body(begin, end)` over [0, count) on LibTorch's own threads, at least `grain` at a time.
 template <class Body>
 void parallel(int64_t count, int64_t grain, const Body& body) {
-  check(torch_parallel_for(
-            0, count, grain,
-            [](int64_t begin, int64_t end, void* context) { (*static_cast<const Body*>(context))(begin, end); },
-            const_cast<void*>(static_cast<const void*>(&body))),
-        "parallel_for");
+  check(
+      torch_parallel_for(
+          0, count, grain,
+          [](int64_t begin, int64_t end, void* context) { (*static_cast<const Body*>(context))(begin, end); },
+          const_cast<void*>(static_cast<const void*>(&body))),
+      "parallel_for");
 }
 
 }  // namespace mm

@@ -65,8 +65,9 @@ int32_t register_operators() {
           aoti_torch_library_init_impl("mm_libtorch_encoder", "CompositeExplicitAutograd", __FILE__, __LINE__,
                                        &kernels) ||
           torch_library_impl(kernels, "take", &take_kernel, TORCH_ABI_VERSION)) {
-        problem = "the operator mm_libtorch_encoder::take could not be registered; is another copy of this "
-                  "package loaded in the process?";
+        problem =
+            "the operator mm_libtorch_encoder::take could not be registered; is another copy of this "
+            "package loaded in the process?";
       }
     });
     if (!problem.empty()) throw Failure{problem};

@@ -9,10 +9,17 @@ Handle cast(AtenTensorHandle tensor, int32_t dtype) {
   using torch::headeronly::ScalarType;
   ScalarType wanted;
   switch (dtype) {
-    case MM_F32: wanted = ScalarType::Float; break;
-    case MM_BF16: wanted = ScalarType::BFloat16; break;
-    case MM_F16: wanted = ScalarType::Half; break;
-    default: throw Failure{"cast: only to a floating type"};
+    case MM_F32:
+      wanted = ScalarType::Float;
+      break;
+    case MM_BF16:
+      wanted = ScalarType::BFloat16;
+      break;
+    case MM_F16:
+      wanted = ScalarType::Half;
+      break;
+    default:
+      throw Failure{"cast: only to a floating type"};
   }
   return call(op::to_dtype, Arg{tensor}, wanted, false, false, std::nullopt);
 }
@@ -29,13 +36,14 @@ int32_t tensor_empty(int64_t ndim, const int64_t* sizes, int32_t dtype, int32_t 
   });
 }
 
-int32_t tensor_borrow_host(const void* data, int64_t ndim, const int64_t* sizes, int32_t dtype, MmTensor* out) {
+int32_t tensor_borrow_host(const void* data, int64_t ndim, const int64_t* sizes, int32_t dtype,
+                           MmTensor* out) {
   return guarded([&] {
     const auto strides = contiguous_strides(sizes, static_cast<size_t>(ndim));
     Handle made;
     check(aoti_torch_create_tensor_from_blob_v2(const_cast<void*>(data), ndim, sizes, strides.data(), 0,
-                                                torch_dtype(dtype), aoti_torch_device_type_cpu(), 0, made.out(),
-                                                aoti_torch_layout_strided(), nullptr, 0),
+                                                torch_dtype(dtype), aoti_torch_device_type_cpu(), 0,
+                                                made.out(), aoti_torch_layout_strided(), nullptr, 0),
           "a tensor over host memory");
     *out = made.give();
   });
@@ -75,8 +83,8 @@ int32_t tensor_dtype(MmTensor tensor, int32_t* out) {
   return guarded([&] { *out = dtype_of(raw(tensor)); });
 }
 
-int32_t tensor_view(MmTensor tensor, int64_t ndim, const int64_t* sizes, const int64_t* strides, int64_t offset,
-                    MmTensor* out) {
+int32_t tensor_view(MmTensor tensor, int64_t ndim, const int64_t* sizes, const int64_t* strides,
+                    int64_t offset, MmTensor* out) {
   return guarded(
       [&] { *out = view(raw(tensor), {sizes, sizes + ndim}, {strides, strides + ndim}, offset).give(); });
 }
@@ -99,7 +107,8 @@ int32_t tensor_cat(const MmTensor* tensors, int64_t count, int64_t dim, MmTensor
   return guarded([&] {
     StableListHandle list = nullptr;
     check(torch_new_list_reserve_size(static_cast<size_t>(count), &list), "a list");
-    for (int64_t i = 0; i < count; ++i) check(torch_list_push_back(list, ivalue(Arg{raw(tensors[i])})), "a list");
+    for (int64_t i = 0; i < count; ++i)
+      check(torch_list_push_back(list, ivalue(Arg{raw(tensors[i])})), "a list");
     *out = call(op::cat, list, dim).give();
   });
 }

@@ -60,7 +60,9 @@ def versions() -> dict[str, str]:
 
 def settings(checkpoint: Path) -> SimpleNamespace:
     """config.json in SGLang's flat form."""
-    return SimpleNamespace(**upstream().normalize(json.loads((checkpoint / "config.json").read_text("utf-8"))))
+    return SimpleNamespace(
+        **upstream().normalize(json.loads((checkpoint / "config.json").read_text("utf-8")))
+    )
 
 
 def plan(arguments: SimpleNamespace, width: int, height: int) -> tuple[tuple[int, int], int]:
@@ -70,7 +72,9 @@ def plan(arguments: SimpleNamespace, width: int, height: int) -> tuple[tuple[int
     return (to_height // patch, to_width // patch), upstream().pixels.num_image_tokens(rows, columns)
 
 
-def preprocess(checkpoint: Path, data: bytes, backend: str = "pillow-12.1") -> tuple[torch.Tensor, torch.Tensor]:
+def preprocess(
+    checkpoint: Path, data: bytes, backend: str = "pillow-12.1"
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(bfloat16 patches [patches, columns], int64 grids) of one encoded image."""
     from sglang.srt.managers.schedule_batch import Modality
 

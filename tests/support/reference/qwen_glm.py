@@ -42,7 +42,9 @@ def processor(checkpoint: Path, backend: str = "torchvision") -> Any:
     """transformers' image processor of the checkpoint."""
     kind = config_of(checkpoint)["model_type"]
     folder, name = ("glm5_next", "Glm5Next") if kind == "glm5_next" else ("qwen2_vl", "Qwen2VL")
-    file, suffix = {"pillow": ("image_processing_pil_", "Pil"), "torchvision": ("image_processing_", "")}[backend]
+    file, suffix = {"pillow": ("image_processing_pil_", "Pil"), "torchvision": ("image_processing_", "")}[
+        backend
+    ]
     home = import_module(f"transformers.models.{folder}.{file}{folder}")
     return getattr(home, f"{name}ImageProcessor{suffix}").from_pretrained(str(checkpoint))
 
@@ -54,7 +56,9 @@ def opened(data: bytes) -> PIL.Image.Image:
     return PIL.ImageOps.exif_transpose(image)
 
 
-def preprocess(checkpoint: Path, data: bytes, backend: str = "torchvision") -> tuple[torch.Tensor, torch.Tensor]:
+def preprocess(
+    checkpoint: Path, data: bytes, backend: str = "torchvision"
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(float32 pixel values, int64 grids) of one encoded image."""
     batch = processor(checkpoint, backend)(images=[opened(data)], return_tensors="pt")
     return batch["pixel_values"].contiguous(), batch["image_grid_thw"].to(torch.int64)
@@ -66,7 +70,9 @@ def bare_tower(config: dict[str, Any], attention: str = "sdpa") -> torch.nn.Modu
 
     kind = config["model_type"]
     folder, name = TOWERS[kind]
-    settings = AutoConfig.for_model(kind, **{key: value for key, value in config.items() if key != "model_type"})
+    settings = AutoConfig.for_model(
+        kind, **{key: value for key, value in config.items() if key != "model_type"}
+    )
     vision = settings.vision_config
     vision._attn_implementation = attention
     return getattr(import_module(f"transformers.models.{folder}.modeling_{folder}"), name)(vision).eval()
@@ -106,7 +112,9 @@ def tower(checkpoint: Path, dtype: str, attention: str = "sdpa") -> torch.nn.Mod
     return model
 
 
-def forward(checkpoint: Path, pixels: torch.Tensor, grids: torch.Tensor, dtype: str) -> dict[str, torch.Tensor]:
+def forward(
+    checkpoint: Path, pixels: torch.Tensor, grids: torch.Tensor, dtype: str
+) -> dict[str, torch.Tensor]:
     """The tower's outputs by name for prepared pixel values."""
     with torch.inference_mode():
         out = tower(checkpoint, dtype)(pixels.to(getattr(torch, dtype)), grid_thw=grids, return_dict=True)
