@@ -1,10 +1,12 @@
 #include "shim.h"
 
-#include <jerror.h>
-#include <jpeglib.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include <jpeglib.h>
+
+#include <jerror.h>
 
 #ifndef LIBJPEG_TURBO_VERSION_NUMBER
 #error "libjpeg-turbo is needed: other libjpegs differ in pixels"
