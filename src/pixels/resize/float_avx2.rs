@@ -25,56 +25,68 @@ unsafe impl Kernel for Avx2 {
 
     #[target_feature(enable = "avx2,fma")]
     unsafe fn horizontal(lanes: &[Lanes], channels: usize, taps: &Taps<f32>, out: &mut [f32], stride: usize) {
-        let samples = taps.windows.len() * channels;
-        for start in (0..samples).step_by(LANES) {
-            let mut tile = [_mm256_setzero_ps(); LANES];
-            for (sample, sums) in (start..samples).zip(&mut tile) {
-                let (window, channel) = (&taps.windows[sample / channels], sample % channels);
-                let weights = taps.of(window);
-                let lanes = &lanes[window.start * channels + channel..];
-                let fused = 1 + unfused(weights.len());
-                let mut sum = _mm256_setzero_ps();
-                for (k, (weight, lanes)) in weights.iter().zip(lanes.iter().step_by(channels)).enumerate() {
-                    sum = add(sum, load(lanes), _mm256_set1_ps(*weight), k, fused);
-                }
-                *sums = sum;
-            }
-            for (r, values) in transpose(tile).into_iter().enumerate() {
-                store(&mut out[r * stride + start..], values);
-            }
+        match channels {
+            3 => horizontal::<3>(lanes, taps, out, stride),
+            4 => horizontal::<4>(lanes, taps, out, stride),
+            _ => horizontal::<1>(lanes, taps, out, stride),
         }
     }
 
     #[target_feature(enable = "avx2,fma")]
     unsafe fn vertical(rows: &[&[f32]], weights: &[f32], out: &mut [f32]) {
-        let fused = 1 + unfused(weights.len());
         let mut start = 0;
-        while start < out.len() {
-            let count = WIDE.min((out.len() - start) / LANES);
-            let mut sums = [_mm256_setzero_ps(); WIDE];
-            for (k, (weight, row)) in weights.iter().zip(rows).enumerate() {
-                let weight = _mm256_set1_ps(*weight);
-                for (sum, values) in sums.iter_mut().zip(row[start..].as_chunks::<LANES>().0) {
-                    *sum = add(*sum, load(values), weight, k, fused);
-                }
-            }
-            for (values, sum) in out[start..].as_chunks_mut::<LANES>().0.iter_mut().zip(sums) {
-                store(values, sum);
-            }
-            start += count * LANES;
+        for out in out.chunks_mut(WIDE * LANES) {
+            let values = |k: usize| rows[k][start..][..out.len()].as_chunks::<LANES>().0;
+            let sums = dot::<WIDE>(weights, values);
+            out.as_chunks_mut::<LANES>().0.iter_mut().zip(sums).for_each(|(values, sum)| store(values, sum));
+            start += out.len();
         }
     }
 }
 
-/// Adds product `k` to a sum: the first is the sum, those before `fused` are rounded before they are added.
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn add(sum: __m256, values: __m256, weight: __m256, k: usize, fused: usize) -> __m256 {
-    if k >= fused {
-        return _mm256_fmadd_ps(values, weight, sum);
+fn horizontal<const C: usize>(lanes: &[Lanes], taps: &Taps<f32>, out: &mut [f32], stride: usize) {
+    let pixels = lanes.as_chunks::<C>().0;
+    for (block, windows) in taps.windows.chunks(LANES).enumerate() {
+        let mut sums = [[[0.0; LANES]; C]; LANES];
+        for (window, sums) in windows.iter().zip(&mut sums) {
+            let pixels = &pixels[window.start..window.start + window.len];
+            let all = dot::<C>(taps.of(window), |k| &pixels[k]);
+            sums.iter_mut().zip(all).for_each(|(sums, all)| store(sums, all));
+        }
+        for (tile, sums) in sums.as_flattened().as_chunks::<LANES>().0.iter().enumerate() {
+            let start = (block * C + tile) * LANES;
+            if start < stride {
+                for (r, values) in transpose(sums.each_ref().map(|sums| load(sums))).into_iter().enumerate() {
+                    store(&mut out[r * stride + start..], values);
+                }
+            }
+        }
     }
-    let product = _mm256_mul_ps(values, weight);
-    if k == 0 { product } else { _mm256_add_ps(sum, product) }
+}
+
+/// `N` registers of weighted sums in ATen's order: the first product, then blocks of four products that are rounded
+/// before they are added, then fused multiply-adds. `values(k)` has up to `N` times eight values of tap `k`.
+#[inline]
+#[target_feature(enable = "avx2,fma")]
+fn dot<'a, const N: usize>(weights: &[f32], values: impl Fn(usize) -> &'a [Lanes]) -> [__m256; N] {
+    let mut sums = [_mm256_setzero_ps(); N];
+    let fused = (1 + unfused(weights.len())).min(weights.len());
+    for (k, weight) in weights[..fused].iter().enumerate() {
+        let weight = _mm256_set1_ps(*weight);
+        for (sum, values) in sums.iter_mut().zip(values(k)) {
+            let product = _mm256_mul_ps(load(values), weight);
+            *sum = if k == 0 { product } else { _mm256_add_ps(*sum, product) };
+        }
+    }
+    for (k, weight) in weights.iter().enumerate().skip(fused) {
+        let weight = _mm256_set1_ps(*weight);
+        for (sum, values) in sums.iter_mut().zip(values(k)) {
+            *sum = _mm256_fmadd_ps(load(values), weight, *sum);
+        }
+    }
+    sums
 }
 
 #[inline]
