@@ -7,6 +7,44 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
+__all__ = [
+    "CheckpointError",
+    "DecodePolicy",
+    "DeviceOutOfMemory",
+    "Encoder",
+    "EncoderClosed",
+    "Encoding",
+    "MediaError",
+    "Normalization",
+    "PixelRecipe",
+    "Processor",
+    "RuntimeMismatch",
+    "__version__",
+    "base64_decode",
+    "base64_encode",
+    "content_hash",
+    "content_hash_u64",
+    "decode_image",
+    "families",
+    "image_header",
+    "instruction_levels",
+    "kernel_level",
+    "live_tensors",
+    "make_checkpoint",
+    "op_schemas",
+    "open_bridge",
+    "prepare",
+    "prepare_batch",
+    "resize",
+    "resize_batch",
+    "scaled_dimensions",
+    "set_plain_ops",
+    "set_threads",
+    "smart_resize",
+    "threads",
+    "torch_version",
+]
+
 __version__: str
 
 class MediaError(ValueError):
@@ -73,8 +111,8 @@ def image_header(
 
 # Pixels: `preprocess` holds the documented forms.
 
-Pixels = NDArray[np.uint8]
-CanvasTuple = tuple[int, int, int, int, int, int]
+_Pixels = NDArray[np.uint8]
+_CanvasTuple = tuple[int, int, int, int, int, int]
 
 @final
 class Normalization:
@@ -126,7 +164,7 @@ class PixelRecipe:
     ) -> PixelRecipe: ...
 
 def resize(
-    image: Pixels,
+    image: _Pixels,
     width: int,
     height: int,
     filter: str = "bicubic",
@@ -138,17 +176,17 @@ def resize(
     """`preprocess.resize`; ``level`` caps the instruction level, for tests."""
 
 def resize_batch(
-    images: list[Pixels], sizes: list[tuple[int, int]], filter: str = "bicubic", arithmetic: str = "pillow"
+    images: list[_Pixels], sizes: list[tuple[int, int]], filter: str = "bicubic", arithmetic: str = "pillow"
 ) -> list[NDArray[Any]]:
     """`preprocess.resize_batch`."""
 
 def prepare(
-    image: Pixels, recipe: PixelRecipe, canvas: CanvasTuple, *, bands: int = 1, level: str | None = None
+    image: _Pixels, recipe: PixelRecipe, canvas: _CanvasTuple, *, bands: int = 1, level: str | None = None
 ) -> NDArray[Any]:
     """`preprocess.prepare`; ``level`` caps the instruction level, for tests."""
 
 def prepare_batch(
-    images: list[Pixels], recipe: PixelRecipe, canvases: list[CanvasTuple]
+    images: list[_Pixels], recipe: PixelRecipe, canvases: list[_CanvasTuple]
 ) -> list[NDArray[Any]]:
     """`preprocess.prepare_batch`."""
 
@@ -212,7 +250,7 @@ class Processor:
         """((frames, rows, columns) in patches, tokens) of an image of this size in pixels."""
     def plan_bytes(self, data: bytes) -> tuple[tuple[int, int, int], int]:
         """The same for encoded bytes, read from their header alone."""
-    def outline(self, data: bytes) -> tuple[tuple[int, int], CanvasTuple, tuple[int, int, int], int]:
+    def outline(self, data: bytes) -> tuple[tuple[int, int], _CanvasTuple, tuple[int, int, int], int]:
         """((width, height), canvas, (frames, rows, columns), tokens) of encoded bytes, from the header alone.
 
         The size is that after orientation; the canvas has the order of `preprocess.Canvas`.

@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _native
-from ._native import MediaError, Normalization, instruction_levels, set_threads, threads
+from ._native import DecodePolicy, MediaError, Normalization, instruction_levels, set_threads, threads
 from ._native import PixelRecipe as Recipe
 
 __all__ = [
     "Arithmetic",
     "Canvas",
+    "DecodePolicy",
     "Filter",
     "MediaError",
     "Normalization",
@@ -101,12 +102,12 @@ def _canvas(canvas: Sequence[int]) -> tuple[int, int, int, int, int, int]:
     return height, width, content_height, content_width, top, left
 
 
-def decode(data: Buffer, policy: str = "hf", max_pixels: int | None = None) -> Image:
+def decode(data: Buffer, policy: str | DecodePolicy = "hf", max_pixels: int | None = None) -> Image:
     """Decodes an image to ``uint8 [height, width, 3]`` (4 where the policy keeps alpha).
 
-    ``policy`` is a preset of decode choices: ``"hf"``, ``"vllm"`` or ``"sglang"``. ``max_pixels`` lowers the
-    limit on width times height, which is checked against the header before any pixel is decoded. Raises
-    :class:`MediaError`.
+    ``policy`` is a :class:`DecodePolicy` or a preset of one: ``"hf"``, ``"vllm"``, ``"sglang"`` or ``"pillow"``.
+    ``max_pixels`` sets the limit on width times height, which is checked against the header before any pixel is
+    decoded (2**27 otherwise). Raises :class:`MediaError`.
     """
     return _native.decode_image(bytes(data), policy, max_pixels)
 

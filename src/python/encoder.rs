@@ -19,6 +19,7 @@ use crate::{Dtype, Result};
 /// How often a waiting call looks for Ctrl-C.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
+/// The native side of `mm_libtorch_encoder.Encoder`.
 #[pyclass(frozen, module = "mm_libtorch_encoder._native")]
 struct Encoder {
     encoder: encoder::Encoder,

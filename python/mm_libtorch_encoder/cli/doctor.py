@@ -156,65 +156,65 @@ def probe() -> dict[str, Any]:
 
 def report(facts: dict[str, Any]) -> str:
     """The facts for a reader."""
-    host, wheel, bridge, features = facts["host"], facts["wheel"], facts["bridge"], facts["cpu_features"]
-    sections = [f"mm-libtorch-encoder {facts['version']}"]
-    torch = "not installed (preprocessing works without it)"
-    if host["torch"]:
-        cuda = f"CUDA {host['torch_cuda']}" if host["torch_cuda"] else "CPU only"
-        torch = f"{host['torch']}, built for {cuda}, revision {host['torch_revision'][:12]}"
-    extras = [f"{name} {'yes' if find_spec(name) else 'no'}" for name in ("numpy", "rich")]
-    sections.append(
-        _facts(
-            "Host",
-            ("python", f"{platform.python_implementation()} {platform.python_version()}"),
-            ("machine", f"{host['machine']}, {facts['cpus']} CPUs"),
-            ("libc", host["libc"]),
-            ("torch", torch),
-            ("packages", ", ".join(extras)),
-        )
-    )
-    if wheel is not None:
-        built = f"Torch {wheel['torch']}" + (f", CUDA {wheel['torch_cuda']}" if wheel["torch_cuda"] else "")
-        kernels = f"for CUDA {wheel['cuda']}" if wheel["cuda"] else "none (a CPU wheel)"
-        sections.append(
-            _facts(
-                "Wheel",
-                ("runtime key", wheel["key"]),
-                ("policy", wheel["policy"]),
-                ("built with", built),
-                ("CUDA kernels", kernels),
-            )
-        )
-    elif facts["development"]:
-        sections.append("Wheel\n  none: this is a source checkout, whose bridge was compiled on this host")
+    bridge = facts["bridge"] if facts["bridge"] and "error" not in facts["bridge"] else None
+    sections = [f"mm-libtorch-encoder {facts['version']}", _host_section(facts), _wheel_section(facts)]
     if facts["fields"]:
         table = Table("  field", "the wheel wants", "the host has", "fits")
         for row in facts["fields"]:
             has = "none" if row["host"] is None else str(row["host"])
             table.add("  " + row["field"], row["wheel"], has, "yes" if row["fits"] else "NO")
         sections.append("Fit\n" + table.text())
-    pixels = (
-        f"{features['pixels']} (of {', '.join(features['available'])}), {features['pixel_threads']} threads"
-    )
-    used = [("pixels", pixels)]
-    if bridge and "error" not in bridge:
-        used.append(
-            ("tower", f"{bridge['kernel_level']} fused kernels, {bridge['torch_threads']} Torch threads")
-        )
-        used.append(
-            (
-                "operators",
-                f"{bridge['operators'] - len(bridge['other_operators'])} of {bridge['operators']} as expected",
-            )
-        )
-        sections.append(_facts("CPU features", *used))
-        sections.append(_facts("Devices", *((item["device"], _device(item)) for item in bridge["devices"])))
-    else:
-        sections.append(_facts("CPU features", *used))
+    sections.append(_cpu_section(facts["cpu_features"], bridge))
+    if bridge:
+        sections.append(_section("Devices", *((item["device"], _device(item)) for item in bridge["devices"])))
     sections.append(
         "This installation does not work here." if facts["problems"] else "This installation works here."
     )
     return "\n\n".join(sections)
+
+
+def _host_section(facts: dict[str, Any]) -> str:
+    host = facts["host"]
+    torch = "not installed (preprocessing works without it)"
+    if host["torch"]:
+        cuda = f"CUDA {host['torch_cuda']}" if host["torch_cuda"] else "CPU only"
+        torch = f"{host['torch']}, built for {cuda}, revision {host['torch_revision'][:12]}"
+    return _section(
+        "Host",
+        ("python", f"{platform.python_implementation()} {platform.python_version()}"),
+        ("machine", f"{host['machine']}, {facts['cpus']} CPUs"),
+        ("libc", host["libc"]),
+        ("torch", torch),
+        ("rich", "installed" if find_spec("rich") else "not installed (plain progress instead of bars)"),
+    )
+
+
+def _wheel_section(facts: dict[str, Any]) -> str:
+    wheel = facts["wheel"]
+    if facts["development"]:
+        return "Wheel\n  none: this is a source checkout, whose bridge was compiled on this host"
+    if wheel is None:
+        return "Wheel\n  unknown: the runtime record is missing or damaged"
+    built = f"Torch {wheel['torch']}" + (f", CUDA {wheel['torch_cuda']}" if wheel["torch_cuda"] else "")
+    return _section(
+        "Wheel",
+        ("runtime key", wheel["key"]),
+        ("policy", wheel["policy"]),
+        ("built with", built),
+        ("CUDA kernels", f"for CUDA {wheel['cuda']}" if wheel["cuda"] else "none (a CPU wheel)"),
+    )
+
+
+def _cpu_section(features: dict[str, Any], bridge: dict[str, Any] | None) -> str:
+    available = ", ".join(features["available"])
+    rows = [("pixels", f"{features['pixels']} (of {available}), {features['pixel_threads']} threads")]
+    if bridge:
+        expected = bridge["operators"] - len(bridge["other_operators"])
+        rows += [
+            ("tower", f"{bridge['kernel_level']} fused kernels, {bridge['torch_threads']} Torch threads"),
+            ("operators", f"{expected} of {bridge['operators']} as expected"),
+        ]
+    return _section("CPU features", *rows)
 
 
 def _device(item: dict[str, Any]) -> str:
@@ -224,6 +224,6 @@ def _device(item: dict[str, Any]) -> str:
     return f"{title}not usable: {item['error']}"
 
 
-def _facts(heading: str, *facts: tuple[str, str]) -> str:
+def _section(heading: str, *facts: tuple[str, str]) -> str:
     width = max(len(name) for name, _ in facts) + 2
     return "\n".join([heading, *(f"  {name:{width}}{value}" for name, value in facts)])

@@ -155,7 +155,7 @@ def table_of(rows: list[dict[str, Any]]) -> Table:
     for row in rows:
         name = row["file"] if terminal_width() is None else shortened(row["file"], LONGEST_NAME)
         if "error" in row:
-            table.add(name, row["error"])
+            table.add_sentence(name, row["error"])
             continue
         _, height, width = row["grid_thws"][0]
         sizes = ("{}x{}".format(*row["size"]), "{}x{}".format(*row["resized"]), f"{width}x{height}")
@@ -172,8 +172,8 @@ def _report(document: dict[str, Any], tower: Tower) -> str:
         table.add("total", "", "", "", str(totals["tokens"]), "", *times, "")
     lines = [tower.heading(document["checkpoint"]), "", table.text(), ""]
     lines.append(
-        f"Sizes and grids (in patches) are width x height, times milliseconds. Encoded: {totals['encoded']} of "
-        f"{len(rows)}, in {totals['seconds']:.2f} s."
+        "Sizes and grids (in patches) are width x height, times milliseconds. "
+        f"Encoded: {totals['encoded']} of {len(rows)}, in {totals['seconds']:.2f} s."
     )
     if document["out"]:
         lines.append(f"Embeddings: {document['out']}")

@@ -1,8 +1,8 @@
 """A stroke font: text drawn as smooth lines of one width, without a font library.
 
-A glyph is a string of strokes. A stroke is a run of points, two hexadecimal digits each: x to the right, y down;
-capitals stand from 0 to 8, small letters start at 3, descenders end at b. It is a straight line between two points
-and a quadratic spline along more; one that starts with "o" is closed.
+A glyph is a string of strokes. A stroke is a run of points, two hexadecimal digits each: x to the right, y
+down. Capitals stand from 0 to 8, small letters start at 3, descenders end at b. Two points are a straight
+line, more of them a quadratic spline; one that starts with "o" is closed.
 """
 
 from __future__ import annotations
@@ -164,12 +164,26 @@ def text_width(text: str, unit: float) -> int:
     return int(np.ceil((sum(map(_advance, text)) + STROKE_WIDTH) * unit))
 
 
+def shortened(text: str, unit: float, width: int) -> str:
+    """The end of `text` that fits into `width` pixels, with an ellipsis before it if it is not all."""
+    if text_width(text, unit) <= width:
+        return text
+    room = width - text_width("…", unit)
+    kept = ""
+    for character in reversed(text):
+        room -= int(np.ceil(_advance(character) * unit))
+        if room < 0:
+            break
+        kept = character + kept
+    return "…" + kept
+
+
 def text_mask(text: str, unit: float, weight: float = 1.0) -> NDArray[np.float32]:
-    """Coverage of each pixel, float32 [(BOTTOM - TOP) * unit, text_width] from 0 to 1; `weight` thickens strokes."""
+    """Coverage of each pixel, 0 to 1: [(BOTTOM - TOP) * unit, text_width]; `weight` thickens the strokes."""
     height, width = int(np.ceil((BOTTOM - TOP) * unit)), text_width(text, unit)
     mask = np.zeros((height, width), np.float32)
     radius = STROKE_WIDTH * weight * unit / 2
-    rows: Points = np.arange(height)[:, None] + 0.5
+    rows = np.arange(height, dtype=np.float64)[:, None] + 0.5
     left = STROKE_WIDTH / 2
     for character in text:
         for stroke in _strokes(character):
@@ -177,7 +191,7 @@ def text_mask(text: str, unit: float, weight: float = 1.0) -> NDArray[np.float32
             reach = int(np.ceil(radius)) + 1
             first = max(0, int(points[:, 0].min()) - reach)
             last = min(width, int(points[:, 0].max()) + reach + 1)
-            columns: Points = np.arange(first, last)[None, :] + 0.5
+            columns = np.arange(first, last, dtype=np.float64)[None, :] + 0.5
             for start, end in pairwise(points):
                 distance = _distance(columns, rows, start, end)
                 part = mask[:, first:last]

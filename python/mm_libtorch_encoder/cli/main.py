@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 
 from .. import _native
-from . import checkpoint, doctor, encode, show
 from .failure import BROKEN_PIPE, FAILED, INTERRUPTED, OK, USAGE, Failure, reason
 from .text import shown
 
@@ -25,24 +24,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _prepare_streams()
     try:
         text, problem, code = _run(arguments)
-        if text:
-            print(text)
-        sys.stdout.flush()
+        try:
+            if text:
+                print(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            return _leave(BROKEN_PIPE)
+        except OSError as error:
+            _say(f"standard output cannot be written: {reason(error)}")
+            return _leave(FAILED)
         if problem:
             _say(problem)
         return code
     except KeyboardInterrupt:
         _say("interrupted")
         return _leave(INTERRUPTED)
-    except BrokenPipeError:
-        return _leave(BROKEN_PIPE)
-    except OSError as error:
-        _say(f"standard output cannot be written: {reason(error)}")
-        return _leave(FAILED)
 
 
 def parser() -> argparse.ArgumentParser:
     """All commands and options."""
+    # Here, not above: so that Ctrl-C while NumPy loads ends as it does later.
+    from . import checkpoint, doctor, encode, show
+
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         description="Native multimodal encoder: encoded images in, embeddings of a checkpoint's tower out.",

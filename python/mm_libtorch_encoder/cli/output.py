@@ -19,11 +19,17 @@ class Target:
         self.name = shown(path)
         self._path = os.path.realpath(path)
         try:
-            if os.path.exists(self._path) and not stat.S_ISREG(os.stat(self._path).st_mode):
+            if not stat.S_ISREG(self._mode()):
                 raise Failure(f"{self.name} cannot be written: it exists and is no file")
             self.scratch().close()
         except OSError as error:
             raise self.failure(error) from None
+
+    def _mode(self) -> int:
+        try:
+            return os.stat(self._path).st_mode
+        except FileNotFoundError:
+            return stat.S_IFREG
 
     def failure(self, error: OSError) -> Failure:
         """What to raise for a failed write."""

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import preprocess
-from .font import text_mask, text_width
+from .font import shortened, text_mask, text_width
 
 Pixels = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
-# Pixels that the longer side of a panel aims at, that the shorter one has at least, and a patch's side at most.
+# Pixels that a panel's longer side aims at, that its shorter one has at least, and a patch's side at most.
 PANEL_SIDE, LEAST_PANEL_SIDE = 832, 24
 LARGEST_CELL = 64
 # Lines closer than this would hide the picture.
@@ -59,7 +59,7 @@ class Panel:
 
 
 def on_canvas(image: Pixels, canvas: tuple[int, int, int, int, int, int], panel: tuple[int, int]) -> Pixels:
-    """The image where the family puts it on its canvas, stripes where that is padding, at the panel's size."""
+    """The image at its place on the family's canvas, stripes where that is padding, in the panel's size."""
     height, width, content_height, content_width, top, left = canvas
     rows, columns = np.arange(panel[0])[:, None], np.arange(panel[1])[None, :]
     stripes = np.where((rows + columns) // PADDING_STRIPE % 2, PADDING_DARK, PADDING_LIGHT).astype(np.uint8)
@@ -135,8 +135,7 @@ def compose(title: str, subtitle: str, panels: list[Panel]) -> Pixels:
     heights = [caption + panel.pixels.shape[0] for panel in panels]
     inner = max(widths) if stacked else sum(widths) + GAP * (len(panels) - 1)
     inner = max(inner, text_width(subtitle, CAPTION_UNIT))
-    while text_width(title, TITLE_UNIT) > inner and len(title) > 1:
-        title = "…" + title.removeprefix("…")[1:]
+    title = shortened(title, TITLE_UNIT, inner)
     below_title = round(TITLE_UNIT * LINE_HEIGHT)
     head = below_title + round(CAPTION_UNIT * LINE_HEIGHT) + HEAD_GAP
     inner_height = sum(heights) + GAP * (len(panels) - 1) if stacked else max(heights)

@@ -1,7 +1,7 @@
-"""The trial run of `mm-encoder doctor`, in a process of its own, which may crash without taking doctor with it.
+"""The trial run of `mm-encoder doctor`, in a process of its own: it may crash without taking doctor with it.
 
-Opens the bridge, compares the operators that it calls with those of the running Torch, and encodes a small picture
-with random weights on each device. Prints one JSON object.
+Opens the bridge, compares the operators that it calls with those of the running Torch, and encodes a small
+picture with random weights on each device. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ def findings() -> dict[str, Any]:
     from mm_libtorch_encoder import _native
 
     try:
-        import torch
-
         import mm_libtorch_encoder.encoder  # noqa: F401  (opens the bridge)
+        import torch
     except (RuntimeError, ImportError, OSError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
     operators = _native.op_schemas()

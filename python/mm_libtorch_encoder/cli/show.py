@@ -111,7 +111,7 @@ def merge_side(rows: int, columns: int, tokens: int) -> int:
     merge = math.isqrt(rows * columns // tokens)
     if merge < 1 or rows % merge or columns % merge or rows * columns != tokens * merge * merge:
         raise Failure(
-            f"the {tokens} tokens of this family do not stand on its grid of {rows} x {columns} patches, so they "
-            "cannot be drawn"
+            f"the {tokens} tokens of this family do not stand on its grid of {rows} x {columns} patches, so "
+            "they cannot be drawn"
         )
     return merge

@@ -9,9 +9,7 @@ import unicodedata
 from typing import TextIO
 
 GAP = "  "
-# A sentence in a table wraps here where the terminal's width is unknown.
-DEFAULT_WIDTH = 100
-# And is never squeezed below this many columns.
+# A sentence in a table wraps at the terminal's width, but is not squeezed below this many columns.
 LEAST_SENTENCE_WIDTH = 40
 BOLD, RED, RESET = "\x1b[1m", "\x1b[31m", "\x1b[0m"
 
@@ -65,25 +63,30 @@ class Table:
         self._right = [heading.startswith(">") for heading in headings]
         self._headings = [heading.removeprefix(">") for heading in headings]
         self._rows: list[list[str]] = []
+        self._sentences: dict[int, tuple[str, str]] = {}
 
     def add(self, *row: str) -> None:
-        """A row with a cell for each heading; or a first cell and a sentence that spans the others."""
+        """A row with a cell for each heading."""
         self._rows.append(list(row))
+
+    def add_sentence(self, first: str, sentence: str) -> None:
+        """A row with one cell and a sentence that spans the other columns."""
+        self._rows.append([])
+        self._sentences[len(self._rows) - 1] = (first, sentence)
 
     def text(self) -> str:
         """The table for standard output."""
         colour = use_colour(sys.stdout)
-        columns = len(self._headings)
-        full = [row for row in self._rows if len(row) == columns]
-        widths = [max(cells(row[i]) for row in [self._headings, *full]) for i in range(columns)]
-        widths[0] = max([widths[0], *(cells(row[0]) for row in self._rows)])
-        lines = [self._line(self._headings, widths)]
-        lines[0] = f"{BOLD}{lines[0]}{RESET}" if colour else lines[0]
-        for row in self._rows:
-            if len(row) == columns:
+        full = [self._headings, *(row for row in self._rows if row)]
+        widths = [max(map(cells, column)) for column in zip(*full, strict=True)]
+        widths[0] = max([widths[0], *(cells(first) for first, _ in self._sentences.values())])
+        heading = self._line(self._headings, widths)
+        lines = [f"{BOLD}{heading}{RESET}" if colour else heading]
+        for number, row in enumerate(self._rows):
+            if row:
                 lines.append(self._line(row, widths))
             else:
-                lines += self._sentence(row, widths[0], colour)
+                lines += self._sentence(*self._sentences[number], widths[0], colour)
         return "\n".join(lines)
 
     def _line(self, row: list[str], widths: list[int]) -> str:
@@ -93,13 +96,13 @@ class Table:
             padded.append(space + cell if right else cell + space)
         return GAP.join(padded).rstrip()
 
-    def _sentence(self, row: list[str], first: int, colour: bool) -> list[str]:
-        start = first + len(GAP)
-        width = max((terminal_width() or DEFAULT_WIDTH) - start, LEAST_SENTENCE_WIDTH)
-        lines = textwrap.wrap(row[1], width) or [""]
+    def _sentence(self, first: str, sentence: str, width: int, colour: bool) -> list[str]:
+        start = width + len(GAP)
+        terminal = terminal_width()
+        lines = [sentence]
+        if terminal is not None:
+            lines = textwrap.wrap(sentence, max(terminal - start, LEAST_SENTENCE_WIDTH)) or [""]
         if colour:
             lines = [f"{RED}{line}{RESET}" for line in lines]
-        return [
-            row[0] + " " * (start - cells(row[0])) + lines[0],
-            *(" " * start + line for line in lines[1:]),
-        ]
+        heads = [first + " " * (start - cells(first)), *(" " * start for _ in lines[1:])]
+        return [head + line for head, line in zip(heads, lines, strict=True)]
