@@ -95,6 +95,7 @@ fn pixels(bytes: &[u8], head: &Head, policy: &DecodePolicy, gate: &Gate) -> Resu
             }
         }
     }
+    lines.finish()?;
     rows.finish(orientation)
 }
 
