@@ -148,6 +148,7 @@ def test_identity_tells_policies_apart() -> None:
         "alpha": ("drop", "over", "over-rgba", "keep"),
         "sixteen": ("pillow", "scale"),
         "truncated": ("refuse", "fill"),
+        "icc": ("ignore", "srgb"),
     }
     policies = [Policy(**dict(zip(choices, values, strict=True))) for values in itertools.product(*choices.values())]
     assert len({policy.identity() for policy in policies}) == len(policies) == len(set(policies))
