@@ -103,7 +103,10 @@ impl<'a> Mask<'a> {
         let stride = width.next_multiple_of(32) / 8;
         let len = stride.checked_mul(height as usize)?;
         let start = entry.start.checked_add(entry.size)?.checked_sub(len)?;
-        Some(Self::Bits { rows: bytes.span(start, len)?, stride, height })
+        // The last row may lack its padding.
+        let least = len.checked_sub(stride)? + width.div_ceil(8);
+        let rows = bytes.get(start..bytes.len().min(start + len)).filter(|rows| rows.len() >= least)?;
+        Some(Self::Bits { rows, stride, height })
     }
 
     fn apply(&self, y: u32, pixels: &mut [[u8; 4]]) {
@@ -115,7 +118,7 @@ impl<'a> Mask<'a> {
             }
             Self::Bits { rows, stride, height } => {
                 let start = (height - 1 - y) as usize * stride;
-                let row = rows.get(start..start + stride).unwrap_or_default();
+                let row = rows.get(start..rows.len().min(start + stride)).unwrap_or_default();
                 let bits = row.iter().flat_map(|byte| (0..8).rev().map(move |i| (byte >> i) & 1));
                 pixels
                     .iter_mut()

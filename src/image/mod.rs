@@ -5,6 +5,7 @@ mod buffer;
 mod bytes;
 mod format;
 mod gif;
+mod icc;
 mod ico;
 mod ifd;
 mod jpeg;

@@ -61,6 +61,8 @@ pub enum Icc {
     /// Ignored.
     #[default]
     Ignore,
+    /// Pixels are converted to sRGB, for RGB and grey profiles; profiles of ink are ignored.
+    Srgb,
 }
 
 const WHITE: [u8; 3] = [255, 255, 255];
@@ -101,6 +103,7 @@ impl DecodePolicy {
         };
         let icc = match self.icc {
             Icc::Ignore => "ignore",
+            Icc::Srgb => "srgb",
         };
         let orient = u8::from(self.orient);
         format!("decode1;orient={orient};alpha={alpha};sixteen={sixteen};truncated={truncated};icc={icc}")

@@ -2,9 +2,10 @@
 
 use super::Image;
 use super::buffer::zeroed;
+use super::icc::ToSrgb;
 use super::limits::Gate;
 use super::orient::Orientation;
-use super::policy::{Alpha, DecodePolicy};
+use super::policy::{Alpha, DecodePolicy, Icc};
 use crate::Result;
 
 /// A table of 256 colours with alpha.
@@ -28,6 +29,15 @@ pub(super) enum Colour {
 }
 
 impl Colour {
+    /// Whether all its colours are greys.
+    pub(super) fn is_grey(&self) -> bool {
+        match self {
+            Self::Grey { .. } | Self::GreyAlpha { .. } => true,
+            Self::Indexed { palette, .. } => palette.iter().all(|[r, g, b, _]| r == g && g == b),
+            Self::Rgb { .. } | Self::Rgba { .. } | Self::Cmyk => false,
+        }
+    }
+
     fn transparent(&self) -> bool {
         match self {
             Self::Grey { key } => key.is_some(),
@@ -60,6 +70,9 @@ pub(super) struct Rows {
     image: Image,
     colour: Colour,
     blend: Blend,
+    /// Conversion of the colours, before any compositing.
+    convert: Option<ToSrgb>,
+    line: Vec<u8>,
 }
 
 /// Samples of the result a pixel.
@@ -107,12 +120,21 @@ impl Rows {
         let bytes = result_memory(width, height, channels, orientation);
         gate.memory(bytes.saturating_add(working))?;
         let samples = zeroed(width as usize * height as usize * usize::from(channels))?;
-        Ok(Self { image: Image { width, height, channels, samples }, colour, blend })
+        let image = Image { width, height, channels, samples };
+        Ok(Self { image, colour, blend, convert: None, line: Vec::new() })
+    }
+
+    /// Converts the rows to come from an embedded profile to sRGB, if the policy asks for it.
+    pub(super) fn profile(&mut self, profile: Option<&[u8]>, policy: &DecodePolicy) {
+        if policy.icc == Icc::Srgb {
+            self.convert = profile.and_then(|profile| ToSrgb::new(profile, &self.colour));
+        }
     }
 
     /// Whether rows of the result are the rows that [`Self::put`] takes.
     pub(super) fn direct(&self) -> bool {
         match self.colour {
+            _ if self.convert.is_some() => false,
             Colour::Rgb { .. } => self.blend == Blend::Drop,
             Colour::Rgba { .. } => self.blend == Blend::Keep,
             _ => false,
@@ -137,9 +159,17 @@ impl Rows {
         let start = (y as usize).saturating_mul(stride);
         let Some(line) = self.image.samples.get_mut(start..start.saturating_add(stride)) else { return };
         let Some(line) = line.get_mut(x as usize * channels..) else { return };
+        let (mut colour, mut row) = (&self.colour, row);
+        if let Some(convert) = &self.convert {
+            // Colours with their alpha first, so that what is composited is sRGB.
+            self.line.resize(self.image.width as usize * 4, 0);
+            write::<4>(colour, Blend::Keep, &mut self.line, 1, row);
+            convert.apply(&mut self.line);
+            (colour, row) = (&Colour::Rgba { rgba: true }, &self.line);
+        }
         match channels {
-            4 => write::<4>(&self.colour, self.blend, line, step, row),
-            _ => write::<3>(&self.colour, self.blend, line, step, row),
+            4 => write::<4>(colour, self.blend, line, step, row),
+            _ => write::<3>(colour, self.blend, line, step, row),
         }
     }
 

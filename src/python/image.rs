@@ -22,7 +22,7 @@ use crate::{Error, Result};
 ///   sixteen (str): 16-bit samples as "pillow" reads them (grey clipped at 255, colour by its high byte) or
 ///     "scale"d to 8 bits. Default: "pillow".
 ///   truncated (str): a file that ends early is "refuse"d, or its missing part "fill"ed. Default: "refuse".
-///   icc (str): "ignore" embedded colour profiles. Default: "ignore".
+///   icc (str): "ignore" embedded colour profiles, or convert the pixels to "srgb". Default: "ignore".
 ///
 /// Raises ValueError for a value outside these.
 #[pyclass(name = "DecodePolicy", module = "mm_libtorch_encoder._native", frozen, eq, hash)]
@@ -67,7 +67,7 @@ impl PyDecodePolicy {
                 truncated,
                 &[("refuse", Truncated::Refuse), ("fill", Truncated::Fill)],
             )?,
-            icc: choose("icc", icc, &[("ignore", Icc::Ignore)])?,
+            icc: choose("icc", icc, &[("ignore", Icc::Ignore), ("srgb", Icc::Srgb)])?,
         }))
     }
 

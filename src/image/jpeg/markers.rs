@@ -7,6 +7,7 @@ use super::super::limits::Gate;
 use crate::Result;
 
 const EXIF: &[u8] = b"Exif\0\0";
+const PROFILE: &[u8] = b"ICC_PROFILE\0";
 const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
 
 /// What the markers say.
@@ -18,12 +19,15 @@ pub(super) struct Markers<'a> {
     /// All EXIF segments joined.
     pub(super) exif: Option<Cow<'a, [u8]>>,
     pub(super) xmp: Option<&'a [u8]>,
+    /// Parts of a colour profile, each behind its number and their count.
+    profile: Vec<&'a [u8]>,
 }
 
 impl<'a> Markers<'a> {
     /// Reads up to the first scan.
     pub(super) fn read(bytes: &'a [u8], gate: &Gate) -> Result<Self> {
-        let mut found = Self { width: 0, height: 0, components: 0, exif: None, xmp: None };
+        let mut found =
+            Self { width: 0, height: 0, components: 0, exif: None, xmp: None, profile: Vec::new() };
         // The 0xFF of the first marker is the third byte of the file.
         let mut at = 2;
         let mut started = false;
@@ -64,6 +68,15 @@ impl<'a> Markers<'a> {
         Ok(found)
     }
 
+    /// The colour profile, its parts in order.
+    pub(super) fn profile(&self) -> Option<Vec<u8>> {
+        let mut parts = self.profile.clone();
+        parts.sort_by_key(|part| part.first());
+        let count = usize::from(*parts.first()?.get(1)?);
+        let whole = parts.iter().flat_map(|part| part.get(2..).unwrap_or_default()).copied().collect();
+        (count == parts.len()).then_some(whole)
+    }
+
     fn frame(&mut self, segment: &[u8], gate: &Gate) -> Result<()> {
         let fields = || Some((segment.u8_at(0)?, segment.u16_be(1)?, segment.u16_be(3)?, segment.u8_at(5)?));
         let (bits, height, width, components) = fields().ok_or_else(|| gate.damaged("frame header"))?;
@@ -88,6 +101,10 @@ impl<'a> Markers<'a> {
                     Some(block) => block.to_mut().extend_from_slice(&segment[EXIF.len()..]),
                     none => *none = Some(Cow::Borrowed(segment)),
                 }
+                Ok(())
+            }
+            0xE2 if segment.starts_with(PROFILE) => {
+                self.profile.extend(segment.get(PROFILE.len()..));
                 Ok(())
             }
             0xE1 if segment.starts_with(XMP) => {

@@ -62,17 +62,21 @@ pub(super) fn decode(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result
     };
     let working = decoder.memory + u64::from(width) * ROW_BYTES;
     let mut rows = Rows::new(gate, policy, (width, height), colour, orientation, working)?;
+    rows.profile(markers.profile().as_deref(), policy);
     decoder.start(output)?;
     if rows.direct() {
         let (samples, stride) = rows.samples_mut();
         decoder.rows(samples, stride, height)?;
     } else {
-        let mut line = vec![0; width as usize * 4];
+        let inks = markers.components == 4;
+        let mut line = vec![0; width as usize * if inks { 4 } else { 3 }];
         let stride = line.len();
         for y in 0..height {
             decoder.rows(&mut line, stride, 1)?;
-            // Pillow takes every four-component file for Adobe's, which stores inverted ink.
-            line.iter_mut().for_each(|ink| *ink = !*ink);
+            if inks {
+                // Pillow takes every four-component file for Adobe's, which stores inverted ink.
+                line.iter_mut().for_each(|ink| *ink = !*ink);
+            }
             rows.put(0, y, &line);
         }
     }

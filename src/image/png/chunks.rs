@@ -49,6 +49,8 @@ pub(super) struct Head<'a> {
     /// EXIF as hexadecimal text, which older tools write; asked only where `exif` is absent.
     pub(super) raw_exif: Option<Vec<u8>>,
     pub(super) xmp: Option<Cow<'a, [u8]>>,
+    /// The compressed colour profile.
+    profile: Option<&'a [u8]>,
     /// The content of the first chunk of image data.
     pub(super) data: (usize, usize),
     /// Frames, where a valid animation is announced.
@@ -102,6 +104,7 @@ impl<'a> Head<'a> {
             exif: None,
             raw_exif: None,
             xmp: None,
+            profile: None,
             data: (0, 0),
             frames: None,
             framed: false,
@@ -156,6 +159,11 @@ impl<'a> Head<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The colour profile.
+    pub(super) fn profile(&self) -> Option<Vec<u8>> {
+        self.profile.and_then(inflate)
     }
 
     /// Whether frames follow the first picture.
@@ -218,6 +226,7 @@ impl<'a> Head<'a> {
                 if content.get(name) != Some(&0) {
                     return Err(gate.error("is damaged: its colour profile has an unknown compression"));
                 }
+                self.profile = content.get(name + 1..);
             }
             _ => {}
         }

@@ -91,6 +91,20 @@ impl<'a> Lines<'a> {
         }
     }
 
+    /// Checks what is left of the image data once the pixels are there: the chunk in use may be cut, others not.
+    pub(super) fn finish(self) -> Result<()> {
+        let mut at = self.chunk.0.saturating_add(self.chunk.1).saturating_add(4);
+        while let Some(next) =
+            Chunk::at(self.bytes, at).filter(|next| matches!(&next.name, b"IDAT" | b"DDAT"))
+        {
+            if next.start.saturating_add(next.len) > self.bytes.len() && self.truncated == Truncated::Refuse {
+                return Err(self.gate.truncated());
+            }
+            at = next.end();
+        }
+        Ok(())
+    }
+
     /// Moves to the next slice of image data.
     fn advance(&mut self) -> bool {
         let Some((start, left)) = self.filled(self.chunk) else { return false };

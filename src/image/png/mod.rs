@@ -6,7 +6,7 @@ mod inflate;
 
 use super::limits::Gate;
 use super::orient::Orientation;
-use super::policy::{Alpha, DecodePolicy, Sixteen};
+use super::policy::{Alpha, DecodePolicy, Icc, Sixteen};
 use super::rows::{Colour, Palette, Rows};
 use super::{Header, Image};
 use crate::Result;
@@ -60,6 +60,9 @@ fn pixels(bytes: &[u8], head: &Head, policy: &DecodePolicy, gate: &Gate) -> Resu
     let working = (line * (batch + 3)) as u64 * 2 + INFLATE_BYTES;
     let colour = colour(head, policy, gate)?;
     let mut rows = Rows::new(gate, policy, (head.width, head.height), colour, orientation, working)?;
+    if policy.icc == Icc::Srgb {
+        rows.profile(head.profile().as_deref(), policy);
+    }
     let mut lines = Lines::new(bytes, head.data, policy.truncated, gate);
     let passes = if head.interlaced { &PASSES[..] } else { &[(0, 1, 0, 1)] };
     'passes: for &(column, across, row, down) in passes {
@@ -95,6 +98,7 @@ fn pixels(bytes: &[u8], head: &Head, policy: &DecodePolicy, gate: &Gate) -> Resu
             }
         }
     }
+    lines.finish()?;
     rows.finish(orientation)
 }
 

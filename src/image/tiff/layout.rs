@@ -30,6 +30,7 @@ pub(super) mod tag {
     pub(in super::super) const FORMAT: u16 = 339;
     pub(in super::super) const JPEG_TABLES: u16 = 347;
     pub(in super::super) const XMP: u16 = 700;
+    pub(in super::super) const PROFILE: u16 = 34_675;
     pub(in super::super) const SUBSAMPLING: u16 = 530;
 }
 

@@ -126,7 +126,8 @@ impl<'a> Picture<'a> {
         let canvas = if layout.planar { pixels * samples as u64 } else { 0 };
         let working = grid.chunk_bytes(layout).saturating_mul(2).saturating_add(canvas);
         let size = (layout.width, layout.height);
-        let rows = Rows::new(gate, policy, size, unpack.colour(), orientation, working)?;
+        let mut rows = Rows::new(gate, policy, size, unpack.colour(), orientation, working)?;
+        rows.profile(ifd.bytes(tag::PROFILE), policy);
         Ok(Self { layout, gate, unpack, rows, planes: zeroed(canvas as usize)?, samples })
     }
 

@@ -142,12 +142,10 @@ impl Frame<'_> {
         let status = unsafe { sys::WebPDecode(self.data.as_ptr(), self.data.len(), &mut config) };
         match status {
             sys::VP8StatusCode::VP8_STATUS_OK => Ok(()),
-            sys::VP8StatusCode::VP8_STATUS_OUT_OF_MEMORY => {
-                Err(Error::out_of_memory("no memory to decode a webp image: decode fewer at once"))
-            }
             sys::VP8StatusCode::VP8_STATUS_NOT_ENOUGH_DATA | sys::VP8StatusCode::VP8_STATUS_SUSPENDED => {
                 Err(gate.truncated())
             }
+            // Damaged data are also reported as a lack of memory.
             _ => Err(gate.damaged("compressed data")),
         }
     }

@@ -6,7 +6,7 @@ use super::buffer::zeroed;
 use super::bytes::Bytes;
 use super::limits::Gate;
 use super::orient::Orientation;
-use super::policy::DecodePolicy;
+use super::policy::{DecodePolicy, Icc};
 use super::rows::{Colour, Rows, channels, composited};
 use super::{Header, Image};
 use crate::Result;
@@ -31,7 +31,7 @@ pub(super) fn decode(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result
     let opaque = Colour::Rgb { key: None };
     let colour = if container.has_alpha { Colour::Rgba { rgba: true } } else { opaque.clone() };
     let working = u64::from(frame.width) * u64::from(frame.height) * PIXEL_BYTES + BASE_BYTES;
-    if !composited(&colour, policy) {
+    if !composited(&colour, policy) && policy.icc == Icc::Ignore {
         // Where the result has no alpha, libwebp leaves it out; the colours are the same.
         let colour = if channels(&colour, policy) == 4 { Colour::Rgba { rgba: true } } else { opaque };
         let mut rows = Rows::new(gate, policy, size, colour, orientation, working)?;
@@ -39,9 +39,10 @@ pub(super) fn decode(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result
         frame.decode(samples, stride, gate)?;
         return rows.finish(orientation);
     }
-    let stride = container.width as usize * 4;
+    let stride = container.width as usize * if container.has_alpha { 4 } else { 3 };
     let canvas = stride as u64 * u64::from(container.height);
     let mut rows = Rows::new(gate, policy, size, colour, orientation, working + canvas)?;
+    rows.profile(container.chunk(c"ICCP"), policy);
     let mut canvas = zeroed(stride * container.height as usize)?;
     frame.decode(&mut canvas, stride, gate)?;
     for (y, row) in (0..container.height).zip(canvas.chunks_exact(stride)) {
