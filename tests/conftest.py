@@ -83,3 +83,19 @@ def shared_encoder(demo_checkpoint: Callable[[str], Path]) -> Iterator[Callable[
     yield open_encoder
     for encoder in opened.values():
         encoder.close()
+
+
+_figures: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def figures() -> Callable[[str], None]:
+    """Takes lines of measured figures; they are printed at the end of the run."""
+    return _figures.append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _figures:
+        terminalreporter.section("figures")
+        for line in _figures:
+            terminalreporter.write_line(line)
