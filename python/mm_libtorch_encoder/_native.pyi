@@ -293,6 +293,7 @@ class Encoder:
         *,
         dtype: str | None = None,
         backend: str | None = None,
+        deepstack: str | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> Encoder: ...
     @property

@@ -96,7 +96,7 @@ pub(crate) enum Resampler {
     /// Each sample is one of the source.
     Nearest(Nearest),
     /// Weighted sums along one or both axes.
-    Passes(Passes),
+    Passes(Box<Passes>),
 }
 
 impl Resampler {
@@ -121,10 +121,10 @@ impl Resampler {
             (Arithmetic::Pillow(_), Filter::Nearest) => Self::Nearest(Nearest::pillow(source, target)),
             (Arithmetic::TorchvisionU8, Filter::Nearest) => Self::Nearest(Nearest::aten(source, target)),
             (Arithmetic::Pillow(order), _) => {
-                Self::Passes(Passes::pillow(source, target, filter, order)?.with_level(level))
+                Self::Passes(Box::new(Passes::pillow(source, target, filter, order)?.with_level(level)))
             }
             (Arithmetic::TorchvisionU8, _) => {
-                Self::Passes(Passes::torchvision(source, target, filter)?.with_level(level))
+                Self::Passes(Box::new(Passes::torchvision(source, target, filter)?.with_level(level)))
             }
         })
     }

@@ -47,7 +47,7 @@ impl<const S: usize> Tables<S> {
                 whole.for_each(|(levels, values)| step(levels, values));
                 // What is left over is done as a whole step that repeats samples before it.
                 match (levels.last_chunk::<STEP>(), values.last_chunk_mut::<STEP>()) {
-                    _ if levels.len() % STEP == 0 => (),
+                    _ if levels.len().is_multiple_of(STEP) => (),
                     (Some(levels), Some(values)) => step(levels, values),
                     _ => step(levels, values),
                 }
