@@ -11,12 +11,12 @@ import images
 import numpy as np
 import PIL.Image
 import pytest
+import torch
+
 from mm_libtorch_encoder import preprocess
 from mm_libtorch_encoder.cli import font, picture, png, show
 from mm_libtorch_encoder.cli.failure import Failure
 from mm_libtorch_encoder.cli.picture import Grid, Panel
-
-import torch
 
 Cli = Callable[..., Any]
 

@@ -12,6 +12,7 @@ from typing import Any
 import images
 import pytest
 import torch
+
 from mm_libtorch_encoder import Encoder, EncoderClosed, ImageResult, _native
 
 PATIENCE = 60  # seconds until a thread counts as hanging
@@ -56,7 +57,12 @@ def test_every_call_is_refused_afterwards(encoder: Encoder) -> None:
 
 def test_what_it_was_can_still_be_asked(encoder: Encoder) -> None:
     encoder.close()
-    assert (encoder.family, encoder.device, encoder.dtype, encoder.model) == ("glm53", "cpu", torch.float32, "demo")
+    assert (encoder.family, encoder.device, encoder.dtype, encoder.model) == (
+        "glm53",
+        "cpu",
+        torch.float32,
+        "demo",
+    )
 
 
 def test_closing_again_and_again(encoder: Encoder) -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import images
-import mm_libtorch_encoder
 import pytest
 import torch
-from mm_libtorch_encoder import Encoder, ImageMetadata, ImageResult
 from scripts import run
+
+import mm_libtorch_encoder
+from mm_libtorch_encoder import Encoder, ImageMetadata, ImageResult
 
 EncoderOf = Callable[..., Encoder]
 GOOD = images.png(300, 200, 1)

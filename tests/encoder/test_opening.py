@@ -11,6 +11,7 @@ import checkpoints
 import images
 import pytest
 import torch
+
 from mm_libtorch_encoder import CheckpointError, Encoder, RuntimeMismatch, _native
 
 CheckpointOf = Callable[[str], Path]
@@ -48,8 +49,8 @@ def test_the_cpu_by_name_and_by_torch_device(demo_checkpoint: CheckpointOf, devi
 
 @pytest.mark.parametrize(
     "device",
-    ["", " cpu", "CPU", "cpu:0", "cpu:1", "tpu", "cuda:", "cuda:-1", "cuda:+1", "cuda:0x1", "cuda:1.0", "cuda:99999999999",
-     "cuda:٣", "cuda:0 ", "cuda0", "meta", "cpu\0", "x" * 100_000, None, 5, b"cpu", ["cpu"]],
+    ["", " cpu", "CPU", "cpu:0", "cpu:1", "tpu", "cuda:", "cuda:-1", "cuda:+1", "cuda:0x1", "cuda:1.0",
+     "cuda:99999999999", "cuda:٣", "cuda:0 ", "cuda0", "meta", "cpu\0", "x" * 100_000, None, 5, b"cpu", ["cpu"]],
 )  # fmt: skip
 def test_what_is_no_device(demo_checkpoint: CheckpointOf, device: Any) -> None:
     with pytest.raises((ValueError, TypeError)) as error:
@@ -62,7 +63,12 @@ def test_what_is_no_device(demo_checkpoint: CheckpointOf, device: Any) -> None:
 
 @pytest.mark.parametrize(
     ("dtype", "wanted"),
-    [("float32", torch.float32), ("torch.bfloat16", torch.bfloat16), (torch.float16, torch.float16), (None, torch.bfloat16)],
+    [
+        ("float32", torch.float32),
+        ("torch.bfloat16", torch.bfloat16),
+        (torch.float16, torch.float16),
+        (None, torch.bfloat16),
+    ],
 )
 @pytest.mark.parametrize("family", ["qwen35", "glm53"])
 def test_dtypes(demo_checkpoint: CheckpointOf, family: str, dtype: Any, wanted: torch.dtype) -> None:
@@ -71,7 +77,9 @@ def test_dtypes(demo_checkpoint: CheckpointOf, family: str, dtype: Any, wanted: 
         assert encoder.generate(images.png(8, 8))[0].tensor.dtype == wanted
 
 
-@pytest.mark.parametrize("dtype", ["", "float64", "int8", "half", "bf16", torch.float64, torch.int8, 5, "float32\0"])
+@pytest.mark.parametrize(
+    "dtype", ["", "float64", "int8", "half", "bf16", torch.float64, torch.int8, 5, "float32\0"]
+)
 def test_what_is_no_dtype(demo_checkpoint: CheckpointOf, dtype: Any) -> None:
     with pytest.raises(ValueError) as error:
         Encoder(demo_checkpoint("glm53"), "demo", "cpu", dtype=dtype)
@@ -79,10 +87,14 @@ def test_what_is_no_dtype(demo_checkpoint: CheckpointOf, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16])
-def test_the_checkpoints_own_dtype(demo_checkpoint: CheckpointOf, tmp_path: Path, stored: torch.dtype) -> None:
+def test_the_checkpoints_own_dtype(
+    demo_checkpoint: CheckpointOf, tmp_path: Path, stored: torch.dtype
+) -> None:
     """Without a word in config.json the stored tensors decide, whatever they are."""
     folder = checkpoints.copied(demo_checkpoint("qwen35"), tmp_path / "checkpoint")
-    checkpoints.edit_tensors(folder, lambda tensors: tensors.update({n: t.to(stored) for n, t in tensors.items()}))
+    checkpoints.edit_tensors(
+        folder, lambda tensors: tensors.update({n: t.to(stored) for n, t in tensors.items()})
+    )
     with Encoder(folder, "demo", "cpu") as encoder:
         assert encoder.dtype == stored
 
@@ -131,7 +143,9 @@ def test_a_model_id_that_config_json_contradicts(demo_checkpoint: CheckpointOf, 
     assert "model id" in sentence(error) and "qwen35" in sentence(error)
 
 
-@pytest.mark.parametrize("model", ["", "zai-org/GLM-5.3-Flash", "anything", "名前/モデル", "a\nb\0c", "x" * 100_000])
+@pytest.mark.parametrize(
+    "model", ["", "zai-org/GLM-5.3-Flash", "anything", "名前/モデル", "a\nb\0c", "x" * 100_000]
+)
 def test_model_names_are_carried_as_they_are(demo_checkpoint: CheckpointOf, model: str) -> None:
     with Encoder(demo_checkpoint("glm53"), model, "cpu") as encoder:
         assert encoder.model == model
@@ -169,7 +183,9 @@ def test_a_path_that_is_not_utf8(demo_checkpoint: CheckpointOf, tmp_path: Path) 
         assert encoder.generate(images.png(8, 8))
 
 
-@pytest.mark.parametrize("path", ["", "/", ".", "/dev/null", "/proc/self/mem", "no such folder", "a\0b", "x" * 5000])
+@pytest.mark.parametrize(
+    "path", ["", "/", ".", "/dev/null", "/proc/self/mem", "no such folder", "a\0b", "x" * 5000]
+)
 def test_paths_that_hold_no_checkpoint(path: str) -> None:
     with pytest.raises(ValueError) as error:
         Encoder(path, "demo", "cpu")

@@ -43,11 +43,15 @@ def test_exit_without_ever_encoding(demo_checkpoint: CheckpointOf) -> None:
 
 
 def test_exit_with_results_alive(demo_checkpoint: CheckpointOf) -> None:
-    silent(opened(demo_checkpoint, "import builtins; builtins.kept = encoder.generate([good] * 3); del encoder"))
+    silent(
+        opened(demo_checkpoint, "import builtins; builtins.kept = encoder.generate([good] * 3); del encoder")
+    )
 
 
 def test_exit_with_untaken_results_alive(demo_checkpoint: CheckpointOf) -> None:
-    silent(opened(demo_checkpoint, "import builtins; builtins.kept = encoder._native.generate([good] * 3, None)"))
+    silent(
+        opened(demo_checkpoint, "import builtins; builtins.kept = encoder._native.generate([good] * 3, None)")
+    )
 
 
 def test_exit_of_several_encoders_that_modules_hold(demo_checkpoint: CheckpointOf) -> None:
@@ -101,21 +105,27 @@ thread.start(); thread.join()
 
 def test_use_in_an_exit_handler(demo_checkpoint: CheckpointOf) -> None:
     """Handlers run in reverse: one registered before the package was imported finds the encoder closed."""
-    program = """
+    program = (
+        """
 import atexit
 def late():
     try: encoder.generate(good)
     except EncoderClosed as error: print("closed")
 atexit.register(late)
-""" + OPENED + """
+"""
+        + OPENED
+        + """
 atexit.register(lambda: print(len(encoder.generate(good))))
 """
+    )
     outcome = run(program, demo_checkpoint("glm53"))
     assert silent(outcome) == "1\nclosed\n"
 
 
 def test_a_terminated_process_ends_at_once(demo_checkpoint: CheckpointOf) -> None:
-    process = start(OPENED + "print('ready', flush=True); encoder.generate([good] * 100000)", demo_checkpoint("glm53"))
+    process = start(
+        OPENED + "print('ready', flush=True); encoder.generate([good] * 100000)", demo_checkpoint("glm53")
+    )
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     time.sleep(0.3)
     process.send_signal(signal.SIGTERM)
@@ -126,7 +136,9 @@ def test_a_terminated_process_ends_at_once(demo_checkpoint: CheckpointOf) -> Non
 
 
 @pytest.mark.parametrize("size", [(90, 60), (900, 700)])
-def test_ctrl_c_stops_a_call_and_the_encoder_goes_on(demo_checkpoint: CheckpointOf, size: tuple[int, int]) -> None:
+def test_ctrl_c_stops_a_call_and_the_encoder_goes_on(
+    demo_checkpoint: CheckpointOf, size: tuple[int, int]
+) -> None:
     body = f"""
 many = [images.png{size}] * 5000
 print("ready", flush=True)
@@ -195,7 +207,9 @@ def forked(work, patience=60):
 
 
 def test_a_forked_child_is_told_at_once(demo_checkpoint: CheckpointOf) -> None:
-    body = FORKED + """
+    body = (
+        FORKED
+        + """
 import torch
 def child():
     begin = time.monotonic()
@@ -209,6 +223,7 @@ wanted = encoder.generate(good)[0].tensor
 print(forked(child))
 assert torch.equal(encoder.generate(good)[0].tensor, wanted)
 """
+    )
     *sentences, code = silent(opened(demo_checkpoint, body)).splitlines()
     assert code == "0"
     assert len(sentences) == 4 and len(set(sentences)) == 1
@@ -217,18 +232,23 @@ assert torch.equal(encoder.generate(good)[0].tensor, wanted)
 
 @pytest.mark.parametrize("ending", ["pass", "global encoder; del encoder; gc.collect()", "os._exit(0)"])
 def test_a_forked_child_ends_cleanly(demo_checkpoint: CheckpointOf, ending: str) -> None:
-    body = FORKED + f"""
+    body = (
+        FORKED
+        + f"""
 def child():
     {ending}
 encoder.generate(good)
 print([forked(child) for _ in range(3)], len(encoder.generate(good)))
 """
+    )
     assert silent(opened(demo_checkpoint, body)) == "[0, 0, 0] 1\n"
 
 
 def test_forking_while_threads_encode_and_close(demo_checkpoint: CheckpointOf) -> None:
     """Locks that a thread of the parent held at the fork stay held in the child for ever."""
-    body = FORKED + """
+    body = (
+        FORKED
+        + """
 stop = threading.Event()
 def work():
     while not stop.is_set(): encoder.generate([good] * 3)
@@ -248,11 +268,14 @@ stop.set()
 for thread in threads: thread.join()
 print(codes, len(encoder.generate(good)))
 """
+    )
     assert silent(opened(demo_checkpoint, body)) == "{0} 1\n"
 
 
 def test_a_forked_child_opens_its_own(demo_checkpoint: CheckpointOf) -> None:
-    body = FORKED + """
+    body = (
+        FORKED
+        + """
 import torch
 wanted = encoder.generate(good)[0].tensor
 def child():
@@ -262,17 +285,22 @@ def child():
     unclosed.generate(good)
 print(forked(child), len(encoder.generate(good)))
 """
+    )
     assert silent(opened(demo_checkpoint, body)) == "0 1\n"
 
 
 def test_forking_before_there_is_an_encoder(demo_checkpoint: CheckpointOf) -> None:
-    program = "import gc, os, signal, sys, time\nimport images\nfrom mm_libtorch_encoder import Encoder\n" + FORKED + """
+    program = (
+        "import gc, os, signal, sys, time\nimport images\nfrom mm_libtorch_encoder import Encoder\n"
+        + FORKED
+        + """
 good = images.png(90, 60, 1)
 def child():
     with Encoder(sys.argv[1], "demo", "cpu") as encoder: print(len(encoder.generate([good] * 3)))
 print(forked(child), forked(child))
 child()
 """
+    )
     assert silent(run(program, demo_checkpoint("glm53"))) == "3\n3\n0 0\n3\n"
 
 
@@ -295,7 +323,10 @@ if __name__ == "__main__":
     print(metadata.length, type(error).__name__)
 """
     (tmp_path / "main.py").write_text(program)
-    command = "import runpy, sys; sys.path.insert(0, sys.argv[2]); runpy.run_path(sys.argv[2] + '/main.py', run_name='__main__')"
+    command = (
+        "import runpy, sys; sys.path.insert(0, sys.argv[2]); "
+        "runpy.run_path(sys.argv[2] + '/main.py', run_name='__main__')"
+    )
     outcome = run(command, demo_checkpoint("glm53"), tmp_path)
     assert silent(outcome) == "20 MediaError\n"
 

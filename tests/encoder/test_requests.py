@@ -10,6 +10,7 @@ import images
 import numpy as np
 import pytest
 import torch
+
 from mm_libtorch_encoder import Encoder, ImageResult, MediaError, _native
 
 EncoderOf = Callable[..., Encoder]
@@ -31,7 +32,9 @@ def embeddings(encoder: Encoder, data: bytes) -> torch.Tensor:
 
 
 def test_order_and_bits_of_single_calls(encoder: Encoder) -> None:
-    sources = [images.png(60 + 50 * (index * 7 % 11), 40 + 30 * (index * 5 % 13), index) for index in range(24)]
+    sources = [
+        images.png(60 + 50 * (index * 7 % 11), 40 + 30 * (index * 5 % 13), index) for index in range(24)
+    ]
     results = encoder.generate(sources)
     assert len(results) == len(sources)
     for source, result in zip(sources, results, strict=True):
@@ -131,7 +134,8 @@ def test_a_buffer_changed_meanwhile_is_safe(encoder: Encoder) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["text", ["text"], [GOOD, None], [1], [[GOOD]], [{"bytes": GOOD}], [np.zeros(4, np.uint8)], {"a": 1}]
+    "wrong",
+    ["text", ["text"], [GOOD, None], [1], [[GOOD]], [{"bytes": GOOD}], [np.zeros(4, np.uint8)], {"a": 1}],
 )
 def test_wrong_kinds_of_items(encoder: Encoder, wrong: Any) -> None:
     with pytest.raises(TypeError, match="an image must be given as bytes, not "):
@@ -205,7 +209,9 @@ def test_each_broken_input(encoder: Encoder, name: str) -> None:
         encoder.generate(BROKEN[name])
     sentence = str(caught.value)
     assert 15 < len(sentence) < 300
-    assert "\n" not in sentence and "0x" not in sentence and "Error" not in sentence and "src/" not in sentence
+    assert (
+        "\n" not in sentence and "0x" not in sentence and "Error" not in sentence and "src/" not in sentence
+    )
     assert encoder.generate(GOOD)[0].metadata.length == 20
 
 
@@ -298,14 +304,18 @@ def test_several_items_share_one_forward_and_do_not_mix(
         [(2**32 - 2, 2**32 - 2, 2**32 - 2)],
     ],
 )
-def test_grids_that_do_not_fit_the_pixels(shared_encoder: EncoderOf, grids: list[tuple[int, int, int]]) -> None:
+def test_grids_that_do_not_fit_the_pixels(
+    shared_encoder: EncoderOf, grids: list[tuple[int, int, int]]
+) -> None:
     encoder = shared_encoder("glm53")
     with pytest.raises(ValueError) as caught:
         encoder.encode_pixels(torch.zeros(64, 1176), grids)
     assert "grid" in str(caught.value)
 
 
-@pytest.mark.parametrize("grids", [[(1, 8)], [(1, 8, 8, 1)], [(-1, 8, 8)], [(1, 8, 2**40)], ["abc"], [None], None, 5])
+@pytest.mark.parametrize(
+    "grids", [[(1, 8)], [(1, 8, 8, 1)], [(-1, 8, 8)], [(1, 8, 2**40)], ["abc"], [None], None, 5]
+)
 def test_what_is_no_grid(shared_encoder: EncoderOf, grids: Any) -> None:
     encoder = shared_encoder("glm53")
     with pytest.raises((ValueError, TypeError)):
@@ -328,7 +338,12 @@ def test_matrices_of_any_layout_and_dtype(
     wanted = embeddings(encoder, GOOD)
     transposed = matrix.T.contiguous().T
     assert not transposed.is_contiguous()
-    for same in (transposed, matrix.double(), matrix.clone().requires_grad_(), torch.nn.Parameter(matrix.clone())):
+    for same in (
+        transposed,
+        matrix.double(),
+        matrix.clone().requires_grad_(),
+        torch.nn.Parameter(matrix.clone()),
+    ):
         assert torch.equal(encoder.encode_pixels(same, [grid])["embeddings"], wanted)
 
 

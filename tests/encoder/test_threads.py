@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import images
 import pytest
 import torch
+
 from mm_libtorch_encoder import Encoder, MediaError, _native
 
 PATIENCE = 120
@@ -65,7 +67,7 @@ def pauses_of_another_thread(work: Callable[[], Any]) -> tuple[float, float, int
     stop.set()
     thread.join()
     within = [begin, *(stamp for stamp in stamps if begin <= stamp <= end), end]
-    longest = max(later - earlier for earlier, later in zip(within, within[1:], strict=False))
+    longest = max(later - earlier for earlier, later in pairwise(within))
     return end - begin, longest, len(within) - 2
 
 
@@ -97,9 +99,7 @@ def test_the_gil_is_free_while_preparing(demo_checkpoint: Callable[[str], Path])
     check_pauses(lambda: processor.pixel_values(source))
 
 
-def test_the_gil_is_free_while_loading(
-    demo_checkpoint: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_the_gil_is_free_while_loading(demo_checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     import checkpoints
 
     folder = checkpoints.copied(demo_checkpoint("qwen35"), tmp_path / "wide")
@@ -111,7 +111,10 @@ def test_the_gil_is_free_while_loading(
     checkpoints.edit_tensors(
         folder,
         lambda tensors: tensors.update(
-            {f"model.visual.{name}": torch.zeros(shape, dtype=torch.bfloat16) for name, shape in shapes.items()}
+            {
+                f"model.visual.{name}": torch.zeros(shape, dtype=torch.bfloat16)
+                for name, shape in shapes.items()
+            }
         ),
     )
     check_pauses(lambda: Encoder(folder, "wide", "cpu", dtype="float32").close())

@@ -13,8 +13,9 @@ import checkpoints
 import images
 import pytest
 import torch
-from mm_libtorch_encoder import CheckpointError, Encoder, _native
 from scripts import resident
+
+from mm_libtorch_encoder import CheckpointError, Encoder, _native
 
 CheckpointOf = Callable[[str], Path]
 FAMILIES = ("qwen35", "glm53")
@@ -54,7 +55,26 @@ def processor_object(config: dict[str, Any]) -> dict[str, Any]:
 # config.json: values
 
 
-ABSURD = [0, -1, -(2**63), 10**9, 2**31, 2**32, 2**63, 10**30, 1.5, 1e300, "3", True, None, [3], {"n": 3}, NAN, INFINITY, -INFINITY]
+ABSURD = [
+    0,
+    -1,
+    -(2**63),
+    10**9,
+    2**31,
+    2**32,
+    2**63,
+    10**30,
+    1.5,
+    1e300,
+    "3",
+    True,
+    None,
+    [3],
+    {"n": 3},
+    NAN,
+    INFINITY,
+    -INFINITY,
+]
 SIZES = {
     "qwen35": ["depth", "hidden_size", "num_heads", "intermediate_size", "out_hidden_size", "num_position_embeddings",
                "patch_size", "temporal_patch_size", "spatial_merge_size"],
@@ -72,7 +92,7 @@ def test_absurd_sizes_in_config(family: str, folder: Path, value: Any) -> None:
         if value is None and key == "projection_intermediate_size":
             continue  # null stands for the default
         checkpoints.edit(folder, "config.json", lambda config: config["vision_config"].update({key: value}))  # noqa: B023
-        special = isinstance(value, float) and value in (NAN, INFINITY, -INFINITY) or value != value
+        special = (isinstance(value, float) and value in (NAN, INFINITY, -INFINITY)) or value != value
         refused(folder, "config.json", *([] if special else [key]))
         (folder / "config.json").write_text(original)
 
@@ -82,7 +102,9 @@ def test_every_size_is_needed(family: str, folder: Path) -> None:
     original = (folder / "config.json").read_text()
     for key in [*SIZES[family], "hidden_act"]:
         checkpoints.edit(folder, "config.json", lambda config: config["vision_config"].pop(key))  # noqa: B023
-        if key == "projection_intermediate_size":  # transformers' default is the intermediate size: the weights differ
+        if (
+            key == "projection_intermediate_size"
+        ):  # transformers' default is the intermediate size: the weights differ
             refused(folder, "merger.gate_proj.weight")
         else:
             refused(folder, "vision_config", key)
@@ -143,12 +165,18 @@ TOP_EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "vision_config a list": (lambda config: config.update(vision_config=[1]), "vision_config"),
     "vision_config a text": (lambda config: config.update(vision_config="{}"), "vision_config"),
     "vision_config empty": (lambda config: config.update(vision_config={}), "vision_config"),
-    "unknown model_type": (lambda config: config.update(model_type="llama", architectures=["Llama"]), "llama"),
+    "unknown model_type": (
+        lambda config: config.update(model_type="llama", architectures=["Llama"]),
+        "llama",
+    ),
     "model_type a number": (lambda config: config.update(model_type=5), "model_type"),
     "architectures a text": (lambda config: config.update(architectures="Glm"), "architectures"),
     "architectures of numbers": (lambda config: config.update(architectures=[5]), "architectures"),
     "very many architectures": (lambda config: config.update(architectures=["x"] * 10_000), "architectures"),
-    "nothing says the family": (lambda config: (config.pop("model_type"), config.pop("architectures")), "family"),
+    "nothing says the family": (
+        lambda config: (config.pop("model_type"), config.pop("architectures")),
+        "family",
+    ),
     "model_type and architecture disagree": (
         lambda config: config.update(
             model_type="qwen3_5", architectures=["Glm5NextForConditionalGeneration"]
@@ -238,10 +266,19 @@ def replace_by_dangling_link(path: Path) -> None:
 @pytest.mark.parametrize("file", ["config.json", "processor", "model.safetensors"])
 @pytest.mark.parametrize(
     "replace",
-    [replace_by_pipe, replace_by_folder, replace_by_loop, replace_by_endless_device, replace_by_dangling_link, None],
+    [
+        replace_by_pipe,
+        replace_by_folder,
+        replace_by_loop,
+        replace_by_endless_device,
+        replace_by_dangling_link,
+        None,
+    ],
     ids=lambda replace: replace.__name__ if replace else "missing",
 )
-def test_files_that_are_no_files(family: str, folder: Path, file: str, replace: Callable[[Path], None] | None) -> None:
+def test_files_that_are_no_files(
+    family: str, folder: Path, file: str, replace: Callable[[Path], None] | None
+) -> None:
     file = PROCESSOR_FILE[family] if file == "processor" else file
     (folder / file).unlink()
     if replace:
@@ -314,8 +351,12 @@ FAMILY_PROCESSOR_EDITS: dict[str, list[tuple[str, Any, str]]] = {
     ("family", "key", "value", "word"),
     [(family, *edit) for family in FAMILIES for edit in PROCESSOR_EDITS + FAMILY_PROCESSOR_EDITS[family]],
 )
-def test_a_wrong_value_in_the_processors_file(family: str, folder: Path, key: str, value: Any, word: str) -> None:
-    checkpoints.edit(folder, PROCESSOR_FILE[family], lambda config: processor_object(config).update({key: value}))
+def test_a_wrong_value_in_the_processors_file(
+    family: str, folder: Path, key: str, value: Any, word: str
+) -> None:
+    checkpoints.edit(
+        folder, PROCESSOR_FILE[family], lambda config: processor_object(config).update({key: value})
+    )
     refused(folder, word)
     with pytest.raises(CheckpointError):
         _native.Processor(folder, "", family)
@@ -323,7 +364,9 @@ def test_a_wrong_value_in_the_processors_file(family: str, folder: Path, key: st
 
 @families
 @pytest.mark.parametrize("layout", ["flat", "nested", "both"])
-def test_layouts_of_the_processors_file(family: str, folder: Path, demo_checkpoint: CheckpointOf, layout: str) -> None:
+def test_layouts_of_the_processors_file(
+    family: str, folder: Path, demo_checkpoint: CheckpointOf, layout: str
+) -> None:
     """Where both exist the nested one counts, as in transformers."""
     settings = processor_object(json.loads((folder / PROCESSOR_FILE[family]).read_text()))
     (folder / PROCESSOR_FILE[family]).unlink()
@@ -341,7 +384,10 @@ def test_layouts_of_the_processors_file(family: str, folder: Path, demo_checkpoi
 # Weights
 
 
-NAME = {"qwen35": "model.visual.blocks.1.mlp.linear_fc1.weight", "glm53": "model.visual.blocks.1.mlp.up_proj.weight"}
+NAME = {
+    "qwen35": "model.visual.blocks.1.mlp.linear_fc1.weight",
+    "glm53": "model.visual.blocks.1.mlp.up_proj.weight",
+}
 
 
 @families
@@ -352,7 +398,9 @@ def test_a_missing_tensor(family: str, folder: Path) -> None:
 
 @families
 def test_a_surplus_tensor(family: str, folder: Path) -> None:
-    checkpoints.edit_tensors(folder, lambda tensors: tensors.update({"model.visual.blocks.1.mlp.extra": torch.ones(2)}))
+    checkpoints.edit_tensors(
+        folder, lambda tensors: tensors.update({"model.visual.blocks.1.mlp.extra": torch.ones(2)})
+    )
     refused(folder, "1 unexpected", "blocks.1.mlp.extra")
 
 
@@ -387,7 +435,9 @@ def test_a_transposed_tensor(family: str, folder: Path) -> None:
     ids=str,
 )
 def test_a_tensor_of_another_type(family: str, folder: Path, dtype: torch.dtype) -> None:
-    checkpoints.edit_tensors(folder, lambda tensors: tensors.update({NAME[family]: tensors[NAME[family]].to(dtype)}))
+    checkpoints.edit_tensors(
+        folder, lambda tensors: tensors.update({NAME[family]: tensors[NAME[family]].to(dtype)})
+    )
     refused(folder, "float32, bfloat16 or float16", NAME[family].removeprefix("model.visual."))
 
 
@@ -400,7 +450,9 @@ def test_a_scale_beside_a_weight(family: str, folder: Path, suffix: str) -> None
 
 
 @families
-def test_weights_of_the_language_model_are_left_alone(family: str, folder: Path, demo_checkpoint: CheckpointOf) -> None:
+def test_weights_of_the_language_model_are_left_alone(
+    family: str, folder: Path, demo_checkpoint: CheckpointOf
+) -> None:
     def change(tensors: dict[str, torch.Tensor]) -> None:
         tensors["lm_head.weight"] = torch.ones(3, 3, dtype=torch.int8)
         tensors["model.language_model.layers.0.mlp.up_proj.weight"] = torch.ones(4, 4).to(torch.float8_e4m3fn)
@@ -426,7 +478,18 @@ def test_weights_that_are_not_numbers(family: str, folder: Path, value: float) -
 def test_a_truncated_file_of_weights(family: str, folder: Path) -> None:
     whole = (folder / "model.safetensors").read_bytes()
     header = int.from_bytes(whole[:8], "little")
-    for length in (0, 1, 7, 8, 9, 8 + header // 2, 8 + header, 8 + header + 1, len(whole) // 2, len(whole) - 1):
+    for length in (
+        0,
+        1,
+        7,
+        8,
+        9,
+        8 + header // 2,
+        8 + header,
+        8 + header + 1,
+        len(whole) // 2,
+        len(whole) - 1,
+    ):
         (folder / "model.safetensors").write_bytes(whole[:length])
         refused(folder, "model.safetensors")
 
@@ -454,7 +517,9 @@ HEADERS: dict[str, Callable[[dict[str, Any]], object]] = {
     "offsets backwards": lambda entry: entry.update(data_offsets=[100, 50]),
     "negative offsets": lambda entry: entry.update(data_offsets=[-1, 50]),
     "one offset": lambda entry: entry.update(data_offsets=[0]),
-    "offsets of another size": lambda entry: entry["data_offsets"].__setitem__(1, entry["data_offsets"][1] - 2),
+    "offsets of another size": lambda entry: entry["data_offsets"].__setitem__(
+        1, entry["data_offsets"][1] - 2
+    ),
     "a shape whose product overflows": lambda entry: entry.update(shape=[2**32, 2**32, 2]),
     "a negative shape": lambda entry: entry.update(shape=[-4, -4]),
     "a shape that is a text": lambda entry: entry.update(shape="4x4"),
@@ -499,7 +564,18 @@ def test_a_sharded_checkpoint_with_the_other_shard_absent(family: str, folder: P
 
 @families
 @pytest.mark.parametrize(
-    "place", ["", "../../etc/passwd.safetensors", "/etc/passwd", "a/b.safetensors", "absent.safetensors", "config.json", 5, None, ["x"]]
+    "place",
+    [
+        "",
+        "../../etc/passwd.safetensors",
+        "/etc/passwd",
+        "a/b.safetensors",
+        "absent.safetensors",
+        "config.json",
+        5,
+        None,
+        ["x"],
+    ],
 )
 def test_a_wrong_place_in_the_index(family: str, folder: Path, place: Any) -> None:
     shard(folder, lambda places: places.update({NAME[family]: place}))
@@ -507,7 +583,10 @@ def test_a_wrong_place_in_the_index(family: str, folder: Path, place: Any) -> No
 
 
 @families
-@pytest.mark.parametrize("text", [b"", b"{}", b'{"weight_map": []}', b'{"weight_map": {}}', b'{"weight_map": null}', b"[" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{}", b'{"weight_map": []}', b'{"weight_map": {}}', b'{"weight_map": null}', b"[" * 100_000],
+)
 def test_an_index_that_is_none(family: str, folder: Path, text: bytes) -> None:
     shard(folder, lambda places: None)
     (folder / "model.safetensors.index.json").write_bytes(text)

@@ -13,6 +13,7 @@ import images
 import numpy as np
 import pytest
 from goldens import cosine, relative
+
 from mm_libtorch_encoder import Encoder, _native
 
 upstream = pytest.importorskip("reference.qwen_glm", reason="needs transformers and torchvision")
@@ -76,7 +77,9 @@ def ours(checkpoint: Path, family: str, sources: list[bytes], dtype: str) -> lis
 def test_float32(
     family: str, checkpoint: Path, sources: list[bytes], exact: list[np.ndarray], figures: Figures
 ) -> None:
-    errors = [relative(*pair) for pair in zip(ours(checkpoint, family, sources, "float32"), exact, strict=True)]
+    errors = [
+        relative(*pair) for pair in zip(ours(checkpoint, family, sources, "float32"), exact, strict=True)
+    ]
     figures(f"{family} {width(exact)} float32: relative L2 at most {max(errors):.2e} of {len(errors)} images")
     assert max(errors) <= FLOAT32_BOUND
 

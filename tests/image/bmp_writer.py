@@ -59,7 +59,18 @@ def bmp(
         count = len(palette) // 4 if colours is None else colours
         stated = -height if top_down else height
         info = struct.pack(
-            "<IIIHHIIiiII", size, width, stated & 0xFFFFFFFF, 1, bits, compression, len(pixels), 2835, 2835, count, 0
+            "<IIIHHIIiiII",
+            size,
+            width,
+            stated & 0xFFFFFFFF,
+            1,
+            bits,
+            compression,
+            len(pixels),
+            2835,
+            2835,
+            count,
+            0,
         )
         inside = struct.pack(f"<{len(masks)}I", *masks)
         if size == 40:

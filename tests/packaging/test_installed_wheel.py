@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -94,11 +93,7 @@ def test_exceptions_and_data_classes_need_no_torch() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_every_public_name_resolves() -> None:
-    listed = dir(mm_libtorch_encoder)
-    for name in mm_libtorch_encoder.__all__:
-        assert name in listed
-        assert getattr(mm_libtorch_encoder, name) is getattr(mm_libtorch_encoder, name)
+def test_every_public_name_has_a_home() -> None:
     assert sorted(mm_libtorch_encoder.__all__) == sorted(mm_libtorch_encoder._HOME)
 
 
@@ -116,22 +111,3 @@ def test_bases_of_the_exceptions() -> None:
         "DeviceOutOfMemory": RuntimeError,
     }.items():
         assert issubclass(getattr(mm_libtorch_encoder, name), base)
-
-
-def test_the_stub_describes_the_extension(root: Path, package: Path, tmp_path: Path) -> None:
-    assert (package / "_native.pyi").is_file()
-    allowed = tmp_path / "allowed"
-    allowed.write_text(
-        r"mm_libtorch_encoder\._native\.__all__"
-    )  # PyO3 writes it; the stub need not repeat it
-    command = [
-        sys.executable,
-        "-m",
-        "mypy.stubtest",
-        "mm_libtorch_encoder._native",
-        "--allowlist",
-        str(allowed),
-    ]
-    cache = {"MYPY_CACHE_DIR": str(root / ".mypy_cache" / "stubs")}
-    done = subprocess.run(command, cwd=tmp_path, env=os.environ | cache, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr

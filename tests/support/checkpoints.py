@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from mm_libtorch_encoder import _native
 from safetensors.torch import load_file, save_file
+
+from mm_libtorch_encoder import _native
 
 WEIGHTS = "model.safetensors"
 

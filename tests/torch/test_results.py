@@ -10,8 +10,9 @@ import checkpoints
 import images
 import pytest
 import torch
-from mm_libtorch_encoder import Encoder, MediaError, _native
 from scripts import resident
+
+from mm_libtorch_encoder import Encoder, MediaError, _native
 
 EncoderOf = Callable[..., Encoder]
 take = torch.ops.mm_libtorch_encoder.take.default
@@ -28,11 +29,15 @@ def no_leak() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def wide(demo_checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Encoder]:
+def wide(
+    demo_checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Encoder]:
     """A small tower with embeddings of 32768 columns, so that results are large."""
     columns = 1 << 15
     folder = checkpoints.copied(demo_checkpoint("qwen35"), tmp_path_factory.mktemp("wide") / "qwen35")
-    checkpoints.edit(folder, "config.json", lambda config: config["vision_config"].update(out_hidden_size=columns))
+    checkpoints.edit(
+        folder, "config.json", lambda config: config["vision_config"].update(out_hidden_size=columns)
+    )
 
     def widen(tensors: dict[str, torch.Tensor]) -> None:
         last = "model.visual.merger.linear_fc2."

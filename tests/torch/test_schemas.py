@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from mm_libtorch_encoder import Encoder, _native  # noqa: F401  (Encoder opens the bridge)
 
 
