@@ -11,6 +11,7 @@ from typing import Any
 
 import images
 import pytest
+
 from mm_libtorch_encoder.cli import main
 
 COMMAND = [sys.executable, "-m", "mm_libtorch_encoder"]

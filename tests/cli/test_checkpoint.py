@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from mm_libtorch_encoder import _native
 
 Cli = Callable[..., Any]

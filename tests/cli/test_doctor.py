@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
 from mm_libtorch_encoder import RuntimeMismatch, _native, runtime
 from mm_libtorch_encoder.cli import doctor
-
-import torch
 
 Cli = Callable[..., Any]
 FITTING_BRIDGE = {

@@ -11,10 +11,10 @@ from typing import Any
 import images
 import pytest
 import safetensors
-from mm_libtorch_encoder import Encoder
+import torch
 from safetensors.torch import load_file
 
-import torch
+from mm_libtorch_encoder import Encoder
 
 Cli = Callable[..., Any]
 NAMES = ("a.png", "b.jpg", "c.png")

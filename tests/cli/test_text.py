@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+
 from mm_libtorch_encoder.cli import text
 from mm_libtorch_encoder.cli.encode import unique_names
 from mm_libtorch_encoder.cli.text import Table, cells, shortened, shown

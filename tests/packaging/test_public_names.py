@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import mm_libtorch_encoder
 import pytest
+
+import mm_libtorch_encoder
 
 ERRORS = ["CheckpointError", "DeviceOutOfMemory", "EncoderClosed", "MediaError", "RuntimeMismatch"]
 

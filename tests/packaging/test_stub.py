@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from mm_libtorch_encoder import _native
 
 OBJECT = set(dir(object)) | {"__module__", "__weakref__"}

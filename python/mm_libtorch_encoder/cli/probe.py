@@ -25,8 +25,9 @@ def findings() -> dict[str, Any]:
     from mm_libtorch_encoder import _native
 
     try:
-        import mm_libtorch_encoder.encoder  # noqa: F401  (opens the bridge)
         import torch
+
+        import mm_libtorch_encoder.encoder  # noqa: F401  (opens the bridge)
     except (RuntimeError, ImportError, OSError) as error:
         return {"error": f"{type(error).__name__}: {error}"}
     operators = _native.op_schemas()
