@@ -255,6 +255,11 @@ class Processor:
 
         The size is that after orientation; the canvas has the order of `preprocess.Canvas`.
         """
+    def token_grid(self, grid: tuple[int, int, int]) -> tuple[int, int, int, int, int] | None:
+        """Where the rows of the embeddings of (frames, rows, columns) stand; None where they are no raster.
+
+        (patches of a token's side, lines, tokens of a line, row of the first token, rows from line to line).
+        """
     def decode(self, data: bytes) -> NDArray[np.uint8]:
         """``uint8 [height, width, 3]``, decoded by the family's policy."""
     def pixel_values(self, data: bytes, dtype: str = "float32") -> tuple[NDArray[Any], tuple[int, int, int]]:

@@ -36,8 +36,8 @@ class Encoder:
     backend: preprocessing arithmetic, "torchvision", "pillow" (Pillow 13's pass order), "pillow-12.2" or
         "pillow-12.1"; None: what the family's reference uses.
     deepstack: how a tower with deepstack gives its levels: "separate", as the tensor "deepstack"
-        [levels, tokens, columns] of encode_image, or "concatenated", as further columns of the embeddings, main
-        columns first; None: separate. generate() gives the embeddings alone.
+        [levels, tokens, columns] of encode_image, or "concatenated", as further columns of the embeddings,
+        main columns first; None: separate. generate() gives the embeddings alone.
     progress: called with (bytes read, bytes in all) while the weights load.
 
     Raises CheckpointError if the checkpoint does not fit, RuntimeMismatch if the host does not.

@@ -105,9 +105,9 @@ def _canvas(canvas: Sequence[int]) -> tuple[int, int, int, int, int, int]:
 def decode(data: Buffer, policy: str | DecodePolicy = "hf", max_pixels: int | None = None) -> Image:
     """Decodes an image to ``uint8 [height, width, 3]`` (4 where the policy keeps alpha).
 
-    ``policy`` is a :class:`DecodePolicy` or a preset of one: ``"hf"``, ``"vllm"``, ``"sglang"`` or ``"pillow"``.
-    ``max_pixels`` sets the limit on width times height, which is checked against the header before any pixel is
-    decoded (2**27 otherwise). Raises :class:`MediaError`.
+    ``policy`` is a :class:`DecodePolicy` or the preset ``"hf"``, ``"vllm"``, ``"sglang"`` or ``"pillow"``.
+    ``max_pixels`` is the limit on width times height (2**27 unless given), checked against the header before
+    any pixel is decoded. Raises :class:`MediaError`.
     """
     return _native.decode_image(bytes(data), policy, max_pixels)
 

@@ -164,6 +164,11 @@ pub trait Family: Send + Sync {
     /// Checks that the tower can run `grid` and gives the rows of its embeddings.
     fn tokens(&self, grid: Grid) -> Result<usize>;
 
+    /// Where the rows of the embeddings of `grid` stand over its patches; none where they are no raster.
+    fn token_grid(&self, grid: Grid) -> Result<Option<parts::TokenGrid>> {
+        Ok(parts::TokenGrid::merged(grid, self.tokens(grid)?))
+    }
+
     /// The tensors of the tower in a checkpoint, in every published spelling, the usual one first.
     ///
     /// A checkpoint must have one spelling in full. All give tensors of the same names and shapes, whatever the

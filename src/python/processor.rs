@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::pixels::CanvasTuple;
-use crate::family::{self, Backend, Deepstack, Options, Plan};
+use crate::family::{self, Backend, Deepstack, Grid, Options, Plan};
 use crate::image;
 use crate::pixels::{Canvas, PixelValues, Samples};
 use crate::prepare::Preprocessor;
@@ -77,6 +77,14 @@ impl Processor {
             grid,
             tokens,
         ))
+    }
+
+    /// (patches of a token's side, lines, tokens of a line, first row, rows from line to line) of the embeddings of
+    /// a grid; None where they are no raster.
+    fn token_grid(&self, grid: GridThw) -> PyResult<Option<(u32, usize, usize, usize, usize)>> {
+        let (frames, height, width) = grid;
+        let found = self.preprocessor.family().token_grid(Grid { frames, height, width })?;
+        Ok(found.map(|tokens| (tokens.side, tokens.rows, tokens.columns, tokens.first, tokens.stride)))
     }
 
     /// uint8 [height, width, 3] of encoded bytes, decoded by the family's policy.

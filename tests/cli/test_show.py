@@ -13,9 +13,8 @@ import PIL.Image
 import pytest
 import torch
 
-from mm_libtorch_encoder import preprocess
-from mm_libtorch_encoder.cli import font, picture, png, show
-from mm_libtorch_encoder.cli.failure import Failure
+from mm_libtorch_encoder import _native, preprocess
+from mm_libtorch_encoder.cli import font, picture, png
 from mm_libtorch_encoder.cli.picture import Grid, Panel
 
 Cli = Callable[..., Any]
@@ -39,7 +38,7 @@ def test_the_command(cli: Cli, checkpoint: Path, photos: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3000, 16), (16, 3000), (700, 699)])
-@pytest.mark.parametrize("family", ["qwen35", "glm53"])
+@pytest.mark.parametrize("family", ["qwen35", "glm53", "deepseek41"])
 def test_extreme_sizes(
     cli: Cli, demo_checkpoint: Callable[[str], Path], tmp_path: Path, family: str, size: tuple[int, int]
 ) -> None:
@@ -117,12 +116,30 @@ def test_colours_of_equal_or_single_tokens_are_grey() -> None:
         assert shares == [0, 0, 0]
 
 
-def test_merging_is_found_from_the_number_of_tokens() -> None:
-    assert show.merge_side(26, 40, 260) == 2
-    assert show.merge_side(3, 5, 15) == 1
-    for tokens in (6, 17, 27, 29):
-        with pytest.raises(Failure, match="do not stand on its grid of 4 x 7 patches"):
-            show.merge_side(4, 7, tokens)
+def test_tokens_that_reach_beyond_the_picture_are_cut() -> None:
+    grid = Grid(5, 4, 3)  # 2 x 2 tokens
+    colours = images.noise(4, 1)[0]
+    drawn = picture.enlarged(colours, grid)
+    assert drawn.shape == (*grid.panel, 3)
+    assert (drawn[-1, -1] == colours[3]).all()
+    assert (drawn[0, -1] == colours[1]).all()
+
+
+@pytest.mark.parametrize("family", [name for name, *_ in _native.families()])
+def test_every_row_that_is_drawn_is_a_token(family: str, demo_checkpoint: Callable[[str], Path]) -> None:
+    processor = _native.Processor(demo_checkpoint(family), "", family)
+    for width, height in ((640, 427), (61, 900), (1000, 999)):
+        _, canvas, grid, tokens = processor.outline(images.png(width, height))
+        places = processor.token_grid(grid)
+        assert places is not None
+        side, rows, columns, first, stride = places
+        assert (rows, columns) == (-(-grid[1] // side), -(-grid[2] // side))
+        assert canvas[0] % grid[1] == canvas[1] % grid[2] == 0
+        last = first + (rows - 1) * stride + columns - 1
+        if family == "deepseek41":  # start, lines with their ends, end
+            assert (first, stride, last) == (1, columns + 1, tokens - 3)
+        else:
+            assert (first, stride, last) == (0, columns, tokens - 1)
 
 
 def test_text_that_does_not_fit_is_cut_and_unknown_characters_are_boxes() -> None:

@@ -32,11 +32,16 @@ LINE_HEIGHT = 14.5  # in units of the font, from the top of a capital to the nex
 
 @dataclass(frozen=True)
 class Grid:
-    """A patch grid and how its patches are merged: tokens stand on blocks of merge x merge patches."""
+    """A patch grid and tokens of side x side patches over it; those at the edge may reach beyond it."""
 
     rows: int
     columns: int
-    merge: int
+    side: int
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """(rows, columns) of tokens."""
+        return -(-self.rows // self.side), -(-self.columns // self.side)
 
     @property
     def cell(self) -> int:
@@ -79,7 +84,7 @@ def on_canvas(image: Pixels, canvas: tuple[int, int, int, int, int, int], panel:
 def with_grid(pixels: Pixels, grid: Grid) -> Pixels:
     """Thin lines between patches, stronger ones between tokens; none where they would hide the picture."""
     out = pixels.astype(np.float32)
-    for step, strength in ((1, 0.25), (grid.merge, 0.5)):
+    for step, strength in ((1, 0.25), (grid.side, 0.5)):
         distance = grid.cell * step
         if distance < LEAST_LINE_DISTANCE:
             continue
@@ -118,10 +123,10 @@ def principal_colours(embeddings: Floats) -> tuple[Pixels, list[float]]:
 
 
 def enlarged(colours: Pixels, grid: Grid) -> Pixels:
-    """Colours of tokens in raster order, as blocks of the panel's size."""
-    rows, columns, side = grid.rows // grid.merge, grid.columns // grid.merge, grid.cell * grid.merge
-    blocks: Pixels = colours.reshape(rows, columns, 3).repeat(side, axis=0).repeat(side, axis=1)
-    return blocks
+    """Colours of tokens in raster order, as blocks, cut to the panel's size."""
+    side, (height, width) = grid.cell * grid.side, grid.panel
+    blocks: Pixels = colours.reshape(*grid.tokens, 3).repeat(side, axis=0).repeat(side, axis=1)
+    return blocks[:height, :width]
 
 
 def compose(title: str, subtitle: str, panels: list[Panel]) -> Pixels:

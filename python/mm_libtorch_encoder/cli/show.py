@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -74,44 +73,32 @@ def run(options: argparse.Namespace) -> Outcome:
 def draw(name: str, data: bytes, tower: Tower, encoded: Encoded) -> bytes:
     """The PNG file."""
     outline = encoded.outline
-    embeddings = encoded.outputs["embeddings"].float().cpu().numpy()
+    places = tower.processor.token_grid(outline.grid)
+    if places is None:
+        raise Failure(f"{name}: the embeddings of this family stand on no grid, so they cannot be drawn")
+    side, token_rows, token_columns, first, stride = places
+    rows = first + np.arange(token_rows)[:, None] * stride + np.arange(token_columns)[None, :]
+    embeddings = encoded.outputs["embeddings"].float().cpu().numpy()[rows.ravel()]
     if not np.isfinite(embeddings).all():
         raise Failure(f"{name}: the embeddings hold values that are not finite, so they have no colours")
-    _, rows, columns = outline.grid
-    grid = Grid(rows, columns, merge_side(rows, columns, len(embeddings)))
+    grid = Grid(outline.grid[1], outline.grid[2], side)
+    picture = with_grid(on_canvas(tower.processor.decode(data), outline.canvas, grid.panel), grid)
     colours, shares = principal_colours(embeddings)
     percent = ", ".join(f"{share * 100:.0f}" for share in shares)
     legend = f"Principal components 1, 2, 3 as red, green, blue ({percent} % of variance)"
-    picture = with_grid(on_canvas(tower.processor.decode(data), outline.canvas, grid.panel), grid)
     height, width = outline.canvas[:2]
-    padded = outline.resized != (width, height)
+    patch = f"{width // grid.columns} × {height // grid.rows}"
+    resized = "Resized to {} × {} pixels".format(*outline.resized)
+    if outline.resized != (width, height):
+        resized += f", on a canvas of {width} × {height}"
+    patches = f"{grid.columns} × {grid.rows} patches of {patch} pixels"
+    tokens = f"{token_columns} × {token_rows} tokens of {embeddings.shape[1]} values"
     panels = [
-        Panel(
-            picture,
-            [
-                "Resized to {} × {} pixels".format(*outline.resized)
-                + (f", on a canvas of {width} × {height}" if padded else ""),
-                f"{columns} × {rows} patches of {width // columns} × {height // rows} pixels",
-            ],
-        ),
+        Panel(picture, [resized, patches]),
         Panel(
             enlarged(colours, grid),
-            [
-                f"{columns // grid.merge} × {rows // grid.merge} tokens of {embeddings.shape[1]} values",
-                legend if any(shares) else "All of them are equal: there are no components to show",
-            ],
+            [tokens, legend if any(shares) else "All of them are equal: there are no components to show"],
         ),
     ]
     subtitle = "{} × {} pixels, {} tower, {}".format(*outline.size, tower.encoder.family, tower.dtype)
     return png.encode(compose(os.path.basename(name) or name, subtitle, panels))
-
-
-def merge_side(rows: int, columns: int, tokens: int) -> int:
-    """How many patches a token is high and wide. A Failure where tokens do not stand on the patch grid."""
-    merge = math.isqrt(rows * columns // tokens)
-    if merge < 1 or rows % merge or columns % merge or rows * columns != tokens * merge * merge:
-        raise Failure(
-            f"the {tokens} tokens of this family do not stand on its grid of {rows} x {columns} patches, so "
-            "they cannot be drawn"
-        )
-    return merge

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("float32", "bfloat16", "float16")
 BACKENDS = ("torchvision", "pillow", "pillow-12.2", "pillow-12.1")
+DEEPSTACK = ("separate", "concatenated")
 STAGES = ("decode", "resize", "queue", "forward")
 CUDA_LIBRARY = Path(__file__).parents[1] / "libmm_cuda.so"
 
@@ -38,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backend",
         choices=BACKENDS,
         help="whose resampling is reproduced bit for bit (default: what the family's reference uses)",
+    )
+    parser.add_argument(
+        "--deepstack",
+        choices=DEEPSTACK,
+        help="levels of a tower with deepstack: a tensor of their own (default) or columns of the embeddings",
     )
 
 
@@ -114,6 +120,7 @@ def open_tower(options: argparse.Namespace, progress: Callable[[int, int], Any])
         options.family,
         dtype=options.dtype,
         backend=options.backend,
+        deepstack=options.deepstack,
         progress=progress,
     )
     return Tower(encoder, processor, reason, time.monotonic() - start)

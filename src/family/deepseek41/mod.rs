@@ -11,6 +11,7 @@ mod tower;
 use config::VisionConfig;
 use processor::Processor;
 
+use super::parts::TokenGrid;
 use super::registry::{Demo, Entry};
 use super::{Family, Grid, Options, Plan, WeightNames};
 use crate::checkpoint::Checkpoint;
@@ -72,6 +73,13 @@ impl Family for DeepSeek {
             )));
         }
         Ok(processor::span_length(grid, self.vision.ratio))
+    }
+
+    fn token_grid(&self, grid: Grid) -> Result<Option<TokenGrid>> {
+        let side = self.vision.ratio;
+        let (rows, columns) = processor::token_grid(grid, side);
+        // A start row comes first, and each line has its end.
+        Ok(Some(TokenGrid { side, rows, columns, first: 1, stride: columns + 1 }))
     }
 
     fn weight_names(&self) -> Vec<WeightNames> {

@@ -20,6 +20,7 @@ pub mod processor;
 pub mod rotary;
 pub mod sizes;
 mod specs;
+mod token_grid;
 mod window;
 
 #[cfg(feature = "torch")]
@@ -36,4 +37,5 @@ pub use mlp::Mlp;
 #[cfg(feature = "torch")]
 pub use norm::Norm;
 pub use specs::Specs;
+pub use token_grid::TokenGrid;
 pub use window::Windows;
