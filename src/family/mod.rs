@@ -6,6 +6,7 @@ pub mod deepseek41;
 mod demo;
 mod detect;
 pub mod glm53;
+pub mod kimi;
 #[cfg(feature = "torch")]
 mod load;
 pub mod parts;
@@ -15,7 +16,7 @@ mod registry;
 pub use demo::make_checkpoint;
 #[cfg(feature = "torch")]
 pub use load::Loader;
-pub use registry::{Entry, REGISTRY, find, open};
+pub use registry::{Entry, REGISTRY, VARIANTS, find, open};
 
 use crate::checkpoint::TensorSpec;
 use crate::image::{DecodePolicy, Image};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Family, Options, deepseek41, detect, glm53, qwen};
+use super::{Family, Options, deepseek41, detect, glm53, kimi, qwen};
 use crate::checkpoint::Checkpoint;
 use crate::{Error, Result};
 
@@ -31,8 +31,26 @@ pub struct Demo {
 }
 
 /// Every family of this build.
-pub static REGISTRY: &[&Entry] =
-    &[&deepseek41::ENTRY, &glm53::ENTRY, &qwen::QWEN2_VL, &qwen::QWEN2_5_VL, &qwen::QWEN3_VL, &qwen::QWEN35];
+pub static REGISTRY: &[&Entry] = &[
+    &deepseek41::ENTRY,
+    &glm53::ENTRY,
+    &kimi::ENTRY,
+    &qwen::QWEN2_VL,
+    &qwen::QWEN2_5_VL,
+    &qwen::QWEN3_VL,
+    &qwen::QWEN35,
+];
+
+/// Demonstration checkpoints beside those that are called like their family: name, family, files.
+pub static VARIANTS: &[(&str, &Entry, fn() -> Demo)] = &[("kimi_k25", &kimi::ENTRY, kimi::k25_demo)];
+
+/// The demonstration checkpoint called `name`, and its family.
+pub fn demo(name: &str) -> Result<(&'static Entry, Demo)> {
+    match VARIANTS.iter().find(|(variant, ..)| *variant == name) {
+        Some((_, entry, demo)) => Ok((*entry, demo())),
+        None => find(name).map(|entry| (entry, (entry.demo)())),
+    }
+}
 
 /// The entry of the family called `name`.
 pub fn find(name: &str) -> Result<&'static Entry> {

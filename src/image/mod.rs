@@ -34,8 +34,37 @@ pub struct Image {
     pub height: u32,
     /// Samples a pixel: 3 (RGB), or 4 (RGBA) where the policy keeps alpha.
     pub channels: u8,
+    /// What else the samples are; [`Mode::Plain`] except under [`Alpha::Native`].
+    pub mode: Mode,
     /// `height * width * channels` samples.
     pub samples: Vec<u8>,
+}
+
+impl Image {
+    /// This image as opaque RGB, as Pillow's `convert("RGB")` makes it: alpha dropped, ink turned into light.
+    pub fn to_rgb(&self) -> Self {
+        let (pixels, _) = self.samples.as_chunks::<4>();
+        let samples = match (self.channels, self.mode) {
+            (4, Mode::Cmyk) => pixels.iter().flat_map(|&inks| rows::cmyk(inks).into_iter().take(3)).collect(),
+            (4, _) => pixels.iter().flat_map(|&[r, g, b, _]| [r, g, b]).collect(),
+            _ => self.samples.clone(),
+        };
+        Self { channels: 3, mode: Mode::Plain, samples, ..*self }
+    }
+}
+
+/// What Pillow's mode of a file asks of those who filter the image before they convert it to RGB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing: RGB, or RGBA with straight alpha.
+    #[default]
+    Plain,
+    /// RGB or RGBA looked up in a palette, or of one bit: only nearest-neighbour resizing keeps the colours.
+    Indexed,
+    /// Grey, as RGB, in which this level is transparent.
+    Keyed(u8),
+    /// Four channels of ink: cyan, magenta, yellow and black.
+    Cmyk,
 }
 
 /// What the header says, before any pixel is decoded.

@@ -135,7 +135,7 @@ mod tests {
     fn turned(value: u64) -> Vec<u8> {
         // 3 columns, 2 rows: 0 1 2 / 3 4 5.
         let samples = (0..6).flat_map(|v| [v, v, v]).collect();
-        let image = Image { width: 3, height: 2, channels: 3, samples };
+        let image = Image { width: 3, height: 2, channels: 3, mode: Default::default(), samples };
         let image = Orientation::from_tag(value).apply(image).expect("small");
         image.samples.iter().step_by(3).copied().collect()
     }

@@ -33,6 +33,8 @@ pub enum Alpha {
     OverRgba([u8; 3]),
     /// Kept: the image has four channels when the source has transparency.
     Keep,
+    /// Kept in Pillow's own mode of the file, for those who filter before they convert: see [`Mode`](super::Mode).
+    Native,
 }
 
 /// How samples of 16 bits become 8.
@@ -92,6 +94,7 @@ impl DecodePolicy {
             Alpha::Over([r, g, b]) => format!("over:{r},{g},{b}"),
             Alpha::OverRgba([r, g, b]) => format!("over-rgba:{r},{g},{b}"),
             Alpha::Keep => "keep".to_owned(),
+            Alpha::Native => "native".to_owned(),
         };
         let sixteen = match self.sixteen {
             Sixteen::Pillow => "pillow",

@@ -31,7 +31,11 @@ pub(super) fn header(bytes: &[u8], gate: &Gate) -> Result<Header> {
 
 pub(super) fn decode(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result<Image> {
     let head = Head::read(bytes, gate)?;
-    let colour = if head.samples == 3 { Colour::Rgb { key: None } } else { Colour::Grey { key: None } };
+    let colour = match head.samples {
+        3 => Colour::Rgb { key: None },
+        _ if head.bilevel => Colour::Bilevel,
+        _ => Colour::Grey { key: None },
+    };
     let count = head.width as usize * head.samples;
     let size = (head.width, head.height);
     let mut rows = Rows::new(gate, policy, size, colour, Orientation::default(), count as u64 * 4)?;

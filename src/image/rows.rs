@@ -1,11 +1,11 @@
 //! Rows of any colour model become rows of the result, under the policy on transparency.
 
-use super::Image;
 use super::buffer::zeroed;
 use super::icc::ToSrgb;
 use super::limits::Gate;
 use super::orient::Orientation;
 use super::policy::{Alpha, DecodePolicy, Icc};
+use super::{Image, Mode};
 use crate::Result;
 
 /// A table of 256 colours with alpha.
@@ -16,6 +16,10 @@ pub(super) type Palette = [[u8; 4]; 256];
 pub(super) enum Colour {
     /// One sample; `key` is the level that is transparent.
     Grey { key: Option<u8> },
+    /// One sample, 0 or 255.
+    Bilevel,
+    /// One sample that looks up a grey level, for files of 2 or 4 bits; `key` is the level that is transparent.
+    Levels { palette: Box<Palette>, key: Option<u8> },
     /// Two samples; `rgba` where Pillow has no such mode and takes RGBA.
     GreyAlpha { rgba: bool },
     /// One sample that looks up a colour; `transparent` tells whether the file speaks of alpha at all.
@@ -32,7 +36,7 @@ impl Colour {
     /// Whether all its colours are greys.
     pub(super) fn is_grey(&self) -> bool {
         match self {
-            Self::Grey { .. } | Self::GreyAlpha { .. } => true,
+            Self::Grey { .. } | Self::Bilevel | Self::Levels { .. } | Self::GreyAlpha { .. } => true,
             Self::Indexed { palette, .. } => palette.iter().all(|[r, g, b, _]| r == g && g == b),
             Self::Rgb { .. } | Self::Rgba { .. } | Self::Cmyk => false,
         }
@@ -40,11 +44,11 @@ impl Colour {
 
     fn transparent(&self) -> bool {
         match self {
-            Self::Grey { key } => key.is_some(),
+            Self::Grey { key } | Self::Levels { key, .. } => key.is_some(),
             Self::Rgb { key } => key.is_some(),
             Self::Indexed { transparent, .. } => *transparent,
             Self::GreyAlpha { .. } | Self::Rgba { .. } => true,
-            Self::Cmyk => false,
+            Self::Bilevel | Self::Cmyk => false,
         }
     }
 }
@@ -63,6 +67,8 @@ enum Blend {
     Drop,
     Over([u8; 3]),
     Keep,
+    /// Four samples of ink stay as they are.
+    Ink,
 }
 
 /// The result while its rows arrive.
@@ -77,7 +83,7 @@ pub(super) struct Rows {
 
 /// Samples of the result a pixel.
 pub(super) fn channels(colour: &Colour, policy: &DecodePolicy) -> u8 {
-    if blend(colour, policy) == Blend::Keep { 4 } else { 3 }
+    if matches!(blend(colour, policy), Blend::Keep | Blend::Ink) { 4 } else { 3 }
 }
 
 /// Whether pixels are mixed with a background.
@@ -94,7 +100,24 @@ fn blend(colour: &Colour, policy: &DecodePolicy) -> Blend {
             Blend::Over(back)
         }
         Alpha::Keep if colour.transparent() => Blend::Keep,
+        Alpha::Native => match colour {
+            Colour::Rgba { .. } | Colour::GreyAlpha { .. } | Colour::Indexed { transparent: true, .. } => {
+                Blend::Keep
+            }
+            Colour::Cmyk => Blend::Ink,
+            _ => Blend::Drop,
+        },
         _ => Blend::Drop,
+    }
+}
+
+fn mode(colour: &Colour, policy: &DecodePolicy) -> Mode {
+    match colour {
+        _ if policy.alpha != Alpha::Native => Mode::Plain,
+        Colour::Bilevel | Colour::Indexed { .. } => Mode::Indexed,
+        Colour::Grey { key: Some(key) } | Colour::Levels { key: Some(key), .. } => Mode::Keyed(*key),
+        Colour::Cmyk => Mode::Cmyk,
+        _ => Mode::Plain,
     }
 }
 
@@ -120,7 +143,8 @@ impl Rows {
         let bytes = result_memory(width, height, channels, orientation);
         gate.memory(bytes.saturating_add(working))?;
         let samples = zeroed(width as usize * height as usize * usize::from(channels))?;
-        let image = Image { width, height, channels, samples };
+        let mode = mode(&colour, policy);
+        let image = Image { width, height, channels, mode, samples };
         Ok(Self { image, colour, blend, convert: None, line: Vec::new() })
     }
 
@@ -184,7 +208,7 @@ fn write<const N: usize>(colour: &Colour, blend: Blend, line: &mut [u8], step: u
     let emit = |rgba: [u8; 4]| -> [u8; N] {
         let mixed = match blend {
             Blend::Over(back) => over(back, rgba),
-            Blend::Drop | Blend::Keep => rgba,
+            Blend::Drop | Blend::Keep | Blend::Ink => rgba,
         };
         let mut out = [0; N];
         out.copy_from_slice(&mixed[..N]);
@@ -198,8 +222,9 @@ fn write<const N: usize>(colour: &Colour, blend: Blend, line: &mut [u8], step: u
         Colour::Grey { key } => {
             spread(pixels, step, row, |&[v]: &[u8; 1]| emit([v, v, v, visible(*key == Some(v))]));
         }
+        Colour::Bilevel => spread(pixels, step, row, |&[v]: &[u8; 1]| emit([v, v, v, 255])),
         Colour::GreyAlpha { .. } => spread(pixels, step, row, |&[v, a]: &[u8; 2]| emit([v, v, v, a])),
-        Colour::Indexed { palette, .. } => {
+        Colour::Indexed { palette, .. } | Colour::Levels { palette, .. } => {
             let table: [[u8; N]; 256] = std::array::from_fn(|i| emit(palette[i]));
             spread(pixels, step, row, |&[v]: &[u8; 1]| table[usize::from(v)]);
         }
@@ -211,6 +236,7 @@ fn write<const N: usize>(colour: &Colour, blend: Blend, line: &mut [u8], step: u
             emit([r, g, b, visible(*key == Some(rgb))])
         }),
         Colour::Rgba { .. } => spread(pixels, step, row, |rgba: &[u8; 4]| emit(*rgba)),
+        Colour::Cmyk if blend == Blend::Ink => spread(pixels, step, row, |inks: &[u8; 4]| emit(*inks)),
         Colour::Cmyk => spread(pixels, step, row, |inks: &[u8; 4]| emit(cmyk(*inks))),
     }
 }
@@ -246,7 +272,7 @@ fn over(back: [u8; 3], [r, g, b, alpha]: [u8; 4]) -> [u8; 4] {
 }
 
 /// Pillow's conversion of ink to light: what black leaves, less the ink's share of it.
-fn cmyk([c, m, y, k]: [u8; 4]) -> [u8; 4] {
+pub(super) fn cmyk([c, m, y, k]: [u8; 4]) -> [u8; 4] {
     let light = 255 - u32::from(k);
     let less = |ink: u8| {
         let product = u32::from(ink) * light + 128;

@@ -17,6 +17,11 @@ impl TowerLayout {
         )
     }
 
+    /// One segment for each grid, all its frames together.
+    pub fn grid_segments(grids: &[Grid]) -> Result<Segments> {
+        Segments::from_lengths(grids.iter().map(|grid| grid.patches()))
+    }
+
     /// Rotary tables of `angles` on `device`.
     pub fn rotary(angles: &Angles, pairs: RotaryPairs, device: Device) -> Result<Rotary> {
         let shape = [angles.cos.len() / angles.columns.max(1), angles.columns];

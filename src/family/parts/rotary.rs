@@ -38,8 +38,31 @@ pub fn inverse_frequencies(dim: usize, theta: f64) -> Vec<f32> {
     (0..dim / 4).map(|j| 1.0 / theta.powf(f64::from((2 * j) as f32 / half)) as f32).collect()
 }
 
-/// Angles `[row * f_0 .., column * f_0 ..]` of all `grids` in block order, repeated for each frame.
+/// Angles `[row * f_0, row * f_1 .., column * f_0, column * f_1 ..]` of all `grids` in block order, repeated for each
+/// frame.
 pub fn axial(grids: &[Grid], merge: u32, dim: usize, theta: f64) -> Angles {
+    angles(grids, merge, dim, theta, |row, column, out| {
+        out.extend_from_slice(row);
+        out.extend_from_slice(column);
+    })
+}
+
+/// Angles `[column * f_0, row * f_0, column * f_1, row * f_1 ..]` of all `grids` in block order, repeated for each
+/// frame.
+pub fn interleaved(grids: &[Grid], merge: u32, dim: usize, theta: f64) -> Angles {
+    angles(grids, merge, dim, theta, |row, column, out| {
+        out.extend(column.iter().zip(row).flat_map(|(&column, &row)| [column, row]));
+    })
+}
+
+/// Angles of all patches; `join` appends those of a patch from those of its row and of its column.
+fn angles(
+    grids: &[Grid],
+    merge: u32,
+    dim: usize,
+    theta: f64,
+    join: impl Fn(&[f32], &[f32], &mut Vec<f32>),
+) -> Angles {
     let frequencies = inverse_frequencies(dim, theta);
     let side = grids.iter().flat_map(|grid| [grid.height, grid.width]).max().unwrap_or(0);
     // One turn of the table for each position; patches only copy from it.
@@ -56,11 +79,10 @@ pub fn axial(grids: &[Grid], merge: u32, dim: usize, theta: f64) -> Angles {
     for grid in grids {
         for _ in 0..grid.frames {
             for (row, column) in block_order(*grid, merge) {
-                for position in [row, column] {
-                    let (c, s) = &turns[position as usize];
-                    cos.extend_from_slice(c);
-                    sin.extend_from_slice(s);
-                }
+                let ((row_cos, row_sin), (column_cos, column_sin)) =
+                    (&turns[row as usize], &turns[column as usize]);
+                join(row_cos, column_cos, &mut cos);
+                join(row_sin, column_sin, &mut sin);
             }
         }
     }

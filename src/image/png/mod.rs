@@ -162,10 +162,14 @@ fn colour(head: &Head, policy: &DecodePolicy, gate: &Gate) -> Result<Colour> {
         _ => None,
     };
     Ok(match head.kind {
-        0 if head.depth < 8 => Colour::Indexed {
+        0 if head.depth == 1 => Colour::Indexed {
             palette: Box::new(levels(head.depth, key.map(|k| k[0]))),
             transparent: key.is_some(),
         },
+        0 if head.depth < 8 => {
+            let key = key.map(|k| k[0]);
+            Colour::Levels { palette: Box::new(levels(head.depth, key)), key }
+        }
         0 => Colour::Grey { key: key.map(|k| k[0]) },
         2 => Colour::Rgb { key },
         3 => {
@@ -202,7 +206,7 @@ fn palette(head: &Head, policy: &DecodePolicy, gate: &Gate) -> Result<(Palette, 
         entry[..3].copy_from_slice(rgb);
     }
     let Some(Transparency::Palette(alpha)) = &head.transparency else { return Ok((palette, false)) };
-    let needed = matches!(policy.alpha, Alpha::Over(_) | Alpha::Keep);
+    let needed = matches!(policy.alpha, Alpha::Over(_) | Alpha::Keep | Alpha::Native);
     let at = single(alpha);
     if needed && at.unwrap_or(alpha.len().saturating_sub(1)) > 255 {
         return Err(gate.error("is damaged: its transparency has more than 256 entries"));

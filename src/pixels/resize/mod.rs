@@ -43,7 +43,7 @@ pub fn resize(
     arithmetic: Arithmetic,
 ) -> Result<Image> {
     let samples = resize_view(&image.try_into()?, width, height, filter, arithmetic, Execution::default())?;
-    Ok(Image { width, height, channels: image.channels, samples })
+    Ok(Image { width, height, channels: image.channels, mode: image.mode, samples })
 }
 
 /// Resizes `image` to `width` x `height` by ATen's antialiased float32 interpolation (bilinear or bicubic).
