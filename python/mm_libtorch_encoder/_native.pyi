@@ -228,8 +228,13 @@ def base64_decode(text: bytes) -> bytes:
 def families() -> list[tuple[str, list[str], list[str], str]]:
     """(name, model_type values, architectures, modality) of the families of this build."""
 
-def make_checkpoint(family: str, directory: str | os.PathLike[str], seed: int = 0) -> None:
-    """Writes a small checkpoint, in the family's published layout with random weights, into a new folder."""
+def make_checkpoint(
+    family: str, directory: str | os.PathLike[str], seed: int = 0, *, files: dict[str, str] | None = None
+) -> None:
+    """Writes a small checkpoint, in the family's published layout with random weights, into a new folder.
+
+    files: texts by name that stand in for the family's own JSON files, such as a config.json of other sizes.
+    """
 
 @final
 class Processor:

@@ -1,5 +1,6 @@
 //! A family's preprocessing on its own: bytes to pixel values, sizes to grids. Needs no Torch.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use half::vec::HalfFloatVecExt;
@@ -129,10 +130,19 @@ fn families() -> Vec<(&'static str, Vec<&'static str>, Vec<&'static str>, &'stat
 }
 
 /// Writes a small checkpoint with seeded random weights in the published layout of `family` into a new folder.
+///
+/// `files` maps names of its JSON files to texts that stand in for them.
 #[pyfunction]
-#[pyo3(signature = (family, directory, seed=0))]
-fn make_checkpoint(py: Python<'_>, family: &str, directory: PathBuf, seed: u64) -> PyResult<()> {
-    Ok(py.detach(|| family::make_checkpoint(family, &directory, seed))?)
+#[pyo3(signature = (family, directory, seed=0, *, files=None))]
+fn make_checkpoint(
+    py: Python<'_>,
+    family: &str,
+    directory: PathBuf,
+    seed: u64,
+    files: Option<HashMap<String, String>>,
+) -> PyResult<()> {
+    let files: Vec<_> = files.unwrap_or_default().into_iter().collect();
+    Ok(py.detach(|| family::make_checkpoint(family, &directory, seed, &files))?)
 }
 
 /// Adds the items of this file.
