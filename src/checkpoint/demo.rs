@@ -25,7 +25,7 @@ pub type Scale<'a> = &'a dyn Fn(&str, &[usize]) -> (f32, f32);
 /// `Argument` if `root` holds anything, `Checkpoint` if writing fails.
 pub fn write_demo(
     root: &Path,
-    files: &[(&str, String)],
+    files: &[(&str, &str)],
     prefix: &str,
     specs: &[TensorSpec],
     seed: u64,

@@ -170,6 +170,25 @@ impl Selection {
         self.read(slot, 0, out)
     }
 
+    /// [`Selection::read_into`] of a tensor that must hold numbers alone. The look at them costs little while a step's
+    /// bytes are in the cache.
+    ///
+    /// # Errors
+    /// As [`Selection::tensor`], and `Checkpoint` if there is NaN or infinity among the elements.
+    pub fn read_finite_into(&self, name: &str, out: &mut [u8]) -> Result<()> {
+        let slot = self.slot(name)?;
+        if out.len() as u64 != slot.len {
+            return Err(Error::internal(format!("{name} has {} bytes, room is for {}", slot.len, out.len())));
+        }
+        for (i, step) in out.chunks_mut(STEP_BYTES).enumerate() {
+            self.read(slot, (i * STEP_BYTES) as u64, step)?;
+            if !finite(slot.dtype, step) {
+                return Err(Error::checkpoint(format!("the tensor {} holds NaN or infinity", quoted(name))));
+            }
+        }
+        Ok(())
+    }
+
     /// Reads every tensor and lists those that hold NaN or infinities. Costs a pass over all bytes.
     ///
     /// # Errors

@@ -21,6 +21,9 @@ use crate::torch::Device;
 use crate::{Dtype, Error, Result};
 use worker::Job;
 
+/// Most frames, rows or columns of a grid that a caller gives.
+const MAX_GRID_SIDE: u32 = 1 << 20;
+
 /// A tower with its weights, ready to encode from any thread of this process.
 pub struct Encoder {
     preprocessor: Preprocessor,
@@ -70,6 +73,13 @@ impl Encoder {
             return Err(Error::argument("grid_thws must have at least one row"));
         }
         for grid in &grids {
+            // Products of such sides stay within 64 bits.
+            if [grid.frames, grid.height, grid.width].iter().any(|&side| side > MAX_GRID_SIDE) {
+                return Err(Error::argument(format!(
+                    "a grid of {}x{}x{} patches: the most allowed of each is {MAX_GRID_SIDE}",
+                    grid.frames, grid.height, grid.width
+                )));
+            }
             family.tokens(*grid)?;
         }
         let rows = grids.iter().try_fold(0usize, |sum, grid| sum.checked_add(grid.patches()));

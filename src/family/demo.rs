@@ -24,5 +24,5 @@ pub fn make_checkpoint(name: &str, root: &Path, seed: u64, replaced: &[(String, 
     let family = (entry.open)(&Checkpoint::from_texts(&texts)?, Options::default())?;
     let spellings = family.weight_names();
     let usual = spellings.first().ok_or_else(|| Error::internal("the family names no tensors"))?;
-    write_demo(root, &files, demo.prefix, &usual.specs, seed, Dtype::Bf16, &default_scale)
+    write_demo(root, &texts, demo.prefix, &usual.specs, seed, Dtype::Bf16, &default_scale)
 }

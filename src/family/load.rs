@@ -39,10 +39,11 @@ impl<'a> Loader<'a> {
         self.selection.has(name)
     }
 
-    /// The tensor `name` as stored, on the host.
+    /// The tensor `name` as stored, on the host. NaN and infinities are refused.
     pub fn stored(&self, name: &str) -> Result<Tensor> {
         let info = self.selection.info(name)?;
-        let tensor = Tensor::filled(info.shape, info.dtype, |bytes| self.selection.read_into(name, bytes))?;
+        let tensor =
+            Tensor::filled(info.shape, info.dtype, |bytes| self.selection.read_finite_into(name, bytes))?;
         (self.progress)(info.shape.iter().product::<usize>() as u64 * info.dtype.size() as u64);
         Ok(tensor)
     }

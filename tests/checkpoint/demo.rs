@@ -23,8 +23,7 @@ fn tower() -> Vec<TensorSpec> {
 fn demo(specs: &[TensorSpec], seed: u64, dtype: Dtype) -> Selection {
     let folder = Folder::empty();
     let root = folder.path().join("demo");
-    let files =
-        [("config.json", r#"{"model_type": "x"}"#.to_owned()), ("preprocessor_config.json", "{}".to_owned())];
+    let files = [("config.json", r#"{"model_type": "x"}"#), ("preprocessor_config.json", "{}")];
     write_demo(&root, &files, "model.visual.", specs, seed, dtype, &default_scale).unwrap();
     let checkpoint = Checkpoint::open(&root).unwrap();
     assert_eq!(checkpoint.config().str("model_type").unwrap(), "x");

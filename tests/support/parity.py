@@ -1,0 +1,114 @@
+"""Comparisons that every family's tests make with its upstream."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import goldens
+import numpy as np
+import torch
+from images import Spec
+from mm_libtorch_encoder import Encoder, _native
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+
+# (pixel values, grids) of encoded bytes, and embeddings of pixel values and grids in a dtype.
+Preprocess = Callable[[bytes], tuple[torch.Tensor, torch.Tensor]]
+Forward = Callable[[torch.Tensor, torch.Tensor, str], torch.Tensor]
+
+
+def checkpoint(family: str, folder: Path, seed: int, source: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A seeded checkpoint like the demonstration's `source`, its config.json changed."""
+    config = json.loads((source / "config.json").read_text("utf-8"))
+    change(config)
+    _native.make_checkpoint(family, folder, seed, files={"config.json": json.dumps(config)})
+    return folder
+
+
+def changed(source: Path, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A copy of the checkpoint `source` with the same weights, its config.json changed."""
+    shutil.copytree(source, folder)
+    config = json.loads((source / "config.json").read_text("utf-8"))
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    return folder
+
+
+def edit_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    """Lets `change` work on a checkpoint's tensors by their full names."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
+
+
+def bits(values: torch.Tensor) -> NDArray[Any]:
+    """The elements as integers: -0.0 and NaN count."""
+    integers = {2: np.uint16, 4: np.uint32}[values.element_size()]
+    matrix = values.contiguous()
+    return (matrix.view(torch.uint16) if integers is np.uint16 else matrix).numpy().view(integers)
+
+
+def check_pixels(processor: _native.Processor, data: bytes, upstream: Preprocess, what: object) -> None:
+    """Equal grids, and pixel values equal bit for bit in upstream's own dtype."""
+    wanted, grids = upstream(data)
+    got, grid = processor.pixel_values(data, str(wanted.dtype).removeprefix("torch."))
+    assert [list(grid)] == grids.tolist(), what
+    theirs, ours = bits(wanted), got.view(np.uint32) if got.dtype == np.float32 else got
+    assert ours.shape == theirs.shape, what
+    differing = np.count_nonzero(ours != theirs)
+    assert not differing, f"{what}: {differing} of {ours.size} values differ"
+
+
+def check_embeddings(
+    encoder_of: Callable[[str], Encoder],
+    preprocess: Preprocess,
+    forward: Forward,
+    media: Iterable[Spec],
+    *,
+    bound: float,
+) -> None:
+    """float32 within `bound` of upstream's; bfloat16 no further from upstream's float32 than 1.05 times upstream's own.
+
+    Both are relative Euclidean distances. Over all media together the bfloat16 cosine is at least 0.9999.
+    """
+    collected: dict[str, list[NDArray[Any]]] = {"exact": [], "ours": [], "theirs": []}
+    for spec in media:
+        data = spec.data()
+        pixels, grids = preprocess(data)
+        exact = forward(pixels, grids, "float32").numpy()
+        got = encoder_of("float32").encode_image(data)
+        assert torch.equal(got["grid_thws"], grids), spec
+        distance = goldens.relative(got["embeddings"].numpy(), exact)
+        assert distance <= bound, f"{spec}: {distance:.2e}"
+        low = encoder_of("bfloat16").encode_image(data)["embeddings"]
+        assert low.dtype == torch.bfloat16
+        collected["exact"].append(exact.reshape(-1))
+        collected["ours"].append(low.float().numpy().reshape(-1))
+        collected["theirs"].append(forward(pixels, grids, "bfloat16").float().numpy().reshape(-1))
+    exact, ours, theirs = (np.concatenate(collected[name]) for name in ("exact", "ours", "theirs"))
+    our_distance, their_distance = goldens.relative(ours, exact), goldens.relative(theirs, exact)
+    assert our_distance <= 1.05 * their_distance, f"ours {our_distance:.3e}, upstream's {their_distance:.3e}"
+    assert goldens.cosine(ours, exact) >= 0.9999
+
+
+def check_float16(encoder_of: Callable[[str], Encoder], media: Iterable[Spec]) -> None:
+    """float16, which upstream is not run in, near our float32."""
+    for spec in media:
+        wide, low = (encoder_of(dtype).encode_image(spec.data())["embeddings"] for dtype in ("float32", "float16"))
+        assert low.dtype == torch.float16
+        assert goldens.relative(low.float().numpy(), wide.numpy()) <= 2.5e-3, spec
+
+
+def check_batch(encoder: Encoder, processor: _native.Processor, sources: list[bytes]) -> None:
+    """Several images in one forward give what each gives alone."""
+    single = [encoder.encode_image(source) for source in sources]
+    pixels = [torch.from_numpy(processor.pixel_values(source, "float32")[0]) for source in sources]
+    both = encoder.encode_pixels(torch.cat(pixels), [tuple(one["grid_thws"][0].tolist()) for one in single])
+    joined = torch.cat([one["embeddings"] for one in single])
+    edges = np.cumsum([0] + [len(one["embeddings"]) for one in single])
+    assert both["embedding_offsets"].tolist() == edges.tolist()
+    assert goldens.relative(both["embeddings"].float().numpy(), joined.float().numpy()) <= 1e-6
