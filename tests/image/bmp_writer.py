@@ -59,7 +59,18 @@ def bmp(
         count = len(palette) // 4 if colours is None else colours
         stated = -height if top_down else height
         info = struct.pack(
-            "<IIIHHIIiiII", size, width, stated & 0xFFFFFFFF, 1, bits, compression, len(pixels), 2835, 2835, count, 0
+            "<IIIHHIIiiII",
+            size,
+            width,
+            stated & 0xFFFFFFFF,
+            1,
+            bits,
+            compression,
+            len(pixels),
+            2835,
+            2835,
+            count,
+            0,
         )
         inside = struct.pack(f"<{len(masks)}I", *masks)
         if size == 40:
@@ -67,7 +78,9 @@ def bmp(
         else:
             info += (inside + bytes(size))[: size - 40]
     body = info + palette
-    head = b"BM" + struct.pack("<IHHI", 14 + len(body) + len(pixels), 0, 0, 14 + len(body) if offset is None else offset)
+    head = b"BM" + struct.pack(
+        "<IHHI", 14 + len(body) + len(pixels), 0, 0, 14 + len(body) if offset is None else offset
+    )
     return body + pixels if bare else head + body + pixels
 
 
@@ -105,28 +118,40 @@ def files() -> Iterator[tuple[str, Callable[[], bytes]]]:
     for (w, h), mode in itertools.product(sizes, ("1", "L", "P", "RGB", "RGBA")):
         yield f"bmp pillow {mode} {w}x{h}", lambda w=w, h=h, mode=mode: saved(picture(mode, w, h), "BMP")
         yield f"dib pillow {mode} {w}x{h}", lambda w=w, h=h, mode=mode: saved(picture(mode, w, h), "DIB")
-    for (w, h), bits, size, top_down in itertools.product(sizes, (1, 4, 8, 24, 32), (12, 40, 52, 56, 64, 108, 124), (False, True)):
+    for (w, h), bits, size, top_down in itertools.product(
+        sizes, (1, 4, 8, 24, 32), (12, 40, 52, 56, 64, 108, 124), (False, True)
+    ):
         if size == 12 and (top_down or bits == 32):
             continue
 
-        def make(w: int = w, h: int = h, bits: int = bits, size: int = size, top_down: bool = top_down) -> bytes:
+        def make(
+            w: int = w, h: int = h, bits: int = bits, size: int = size, top_down: bool = top_down
+        ) -> bytes:
             entry = 3 if size == 12 else 4
             palette = noise(1 << bits, 1, entry).tobytes() if bits <= 8 else b""
             raw = levels(w, h, 1, bits, 1 << bits)[:, :, 0] if bits <= 8 else levels(w, h, bits // 8)
-            return bmp(w, h, bits, rows(raw.reshape(h, -1), bits), size=size, palette=palette, top_down=top_down)
+            return bmp(
+                w, h, bits, rows(raw.reshape(h, -1), bits), size=size, palette=palette, top_down=top_down
+            )
 
         yield f"bmp {bits} bits {w}x{h} header {size} {'top down' if top_down else ''}", make
     for (w, h), masks, size in itertools.product(sizes, MASKS, (40, 52, 56, 108, 124)):
         bits = 16 if max(masks) in (0xF800, 0x7C00, 0xF000) else 32
 
-        def masked(w: int = w, h: int = h, masks: tuple[int, ...] = masks, size: int = size, bits: int = bits) -> bytes:
+        def masked(
+            w: int = w, h: int = h, masks: tuple[int, ...] = masks, size: int = size, bits: int = bits
+        ) -> bytes:
             raw = noise(w * bits // 8, h, 1)[:, :, 0]
             return bmp(w, h, bits, rows(raw, 8), size=size, compression=3, masks=masks)
 
         yield f"bmp masks {[hex(m) for m in masks]} {w}x{h} header {size}", masked
-    for (w, h), rle4, literal, top_down in itertools.product(sizes, (False, True), (False, True), (False, True)):
+    for (w, h), rle4, literal, top_down in itertools.product(
+        sizes, (False, True), (False, True), (False, True)
+    ):
 
-        def coded(w: int = w, h: int = h, rle4: bool = rle4, literal: bool = literal, top_down: bool = top_down) -> bytes:
+        def coded(
+            w: int = w, h: int = h, rle4: bool = rle4, literal: bool = literal, top_down: bool = top_down
+        ) -> bytes:
             bits = 4 if rle4 else 8
             data = runs(levels(w, h, 1, bits, 1 << bits)[:, :, 0], rle4, literal)
             palette = noise(1 << bits, 1, 4).tobytes()
@@ -141,10 +166,14 @@ def files() -> Iterator[tuple[str, Callable[[], bytes]]]:
     yield "bmp black and white palette", lambda: bmp(20, 10, 8, index, palette=bytes(4) + b"\xff\xff\xff\0")
     yield "bmp one colour", lambda: bmp(20, 10, 8, index, palette=bytes(4))
     yield "bmp few colours", lambda: bmp(20, 10, 8, index, palette=palette[:40])
-    yield "bmp sixteen greys", lambda: bmp(4, 10, 4, rows(levels(4, 10, 1, top=16)[:, :, 0], 4), palette=greys[:64])
+    yield (
+        "bmp sixteen greys",
+        lambda: bmp(4, 10, 4, rows(levels(4, 10, 1, top=16)[:, :, 0], 4), palette=greys[:64]),
+    )
     yield "bmp no offset", lambda: bmp(20, 10, 8, index, palette=palette, offset=0)
     yield "bmp offset to the palette", lambda: bmp(20, 10, 8, index, palette=palette, offset=54)
     yield "bmp bare", lambda: bmp(20, 10, 8, index, palette=palette, bare=True)
-    yield "bmp delta", lambda: bmp(
-        8, 4, 8, b"\3\7\0\2\2\1\4\5\0\0\0\2\0\2\0\1", compression=1, palette=palette
+    yield (
+        "bmp delta",
+        lambda: bmp(8, 4, 8, b"\3\7\0\2\2\1\4\5\0\0\0\2\0\2\0\1", compression=1, palette=palette),
     )

@@ -1,7 +1,7 @@
 """Files of every kind, as names and the functions that make them.
 
-`everything()` lists over two thousand in a fixed order; a test may take every n-th. Formats that Pillow writes only
-in part are completed by the writers beside this file and by the formats' own tools, where those are installed.
+`everything()` lists over four thousand in a fixed order; a test may take every n-th. Formats that Pillow
+writes only in part are completed by the writers beside this file and by the formats' own tools, if installed.
 """
 
 from __future__ import annotations
@@ -87,15 +87,27 @@ def jpeg_by_cjpeg() -> Iterator[File]:
     if not shutil.which("cjpeg"):
         return
     samplings = ["1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "4x2", "2x4", "2x1,1x2,1x1", "2x2,2x1,1x2"]
-    kinds = [[], ["-progressive"], ["-arithmetic"], ["-arithmetic", "-progressive"], ["-restart", "1"], ["-optimize"]]
+    kinds = [
+        [],
+        ["-progressive"],
+        ["-arithmetic"],
+        ["-arithmetic", "-progressive"],
+        ["-restart", "1"],
+        ["-optimize"],
+    ]
     for (w, h), sampling, kind in itertools.product(SIZES, samplings, kinds):
         yield (
             f"jpeg cjpeg {w}x{h} {sampling} {' '.join(kind)}",
             lambda w=w, h=h, sampling=sampling, kind=kind: run(
-                "cjpeg", ["-quality", "85", "-sample", sampling, *kind], saved(picture("RGB", w, h), "PPM"), "ppm"
+                "cjpeg",
+                ["-quality", "85", "-sample", sampling, *kind],
+                saved(picture("RGB", w, h), "PPM"),
+                "ppm",
             ),
         )
-    for (w, h), kind in itertools.product(SIZES, [["-dct", "fast"], ["-dct", "float"], ["-rgb"], ["-smooth", "20"]]):
+    for (w, h), kind in itertools.product(
+        SIZES, [["-dct", "fast"], ["-dct", "float"], ["-rgb"], ["-smooth", "20"]]
+    ):
         yield (
             f"jpeg cjpeg {w}x{h} {' '.join(kind)}",
             lambda w=w, h=h, kind=kind: run("cjpeg", kind, saved(picture("RGB", w, h), "PPM"), "ppm"),
@@ -126,21 +138,28 @@ def transparency(kind: int, depth: int, plain: np.ndarray) -> dict[str, list[byt
 
 
 def png_by_writer() -> Iterator[File]:
+    variants = [([0, 1, 2, 3, 4], 0), ([4], 100), ([3, 1], 1)]
     for (w, h), (depth, kind), interlaced in itertools.product(SIZES, PNG_KINDS, (False, True)):
-        samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[kind]
-        plain = levels(w, h, samples, depth, 1 << depth)
+        plain = levels(w, h, {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[kind], depth, 1 << depth)
         palette = [chunk(b"PLTE", noise(min(256, 1 << depth), 1, 3).tobytes())] if kind == 3 else []
-        for name, extra in transparency(kind, depth, plain).items():
-            for filters, piece in (([0, 1, 2, 3, 4], 0), ([4], 100), ([3, 1], 1)):
-                if piece == 1 and (w, h) == SIZES[-1]:
-                    continue
-                yield (
-                    f"png {depth} bits kind {kind} {w}x{h} {'adam7' if interlaced else ''} {name} {filters} {piece}",
-                    lambda plain=plain, depth=depth, kind=kind, filters=filters, piece=piece, interlaced=interlaced,
-                    before=palette + extra: png(
-                        plain, depth, kind, filters=filters, interlaced=interlaced, before=before, piece=piece
-                    ),
-                )
+        label = f"png {depth} bits kind {kind} {w}x{h} {'adam7' if interlaced else ''}"
+        for (name, extra), (filters, piece) in itertools.product(
+            transparency(kind, depth, plain).items(), variants
+        ):
+            if piece == 1 and (w, h) == SIZES[-1]:
+                continue
+            options = {
+                "filters": filters,
+                "piece": piece,
+                "interlaced": interlaced,
+                "before": palette + extra,
+            }
+            yield (
+                f"{label} {name} {filters} {piece}",
+                lambda plain=plain, depth=depth, kind=kind, options=options: png(
+                    plain, depth, kind, **options
+                ),
+            )
 
 
 def png_with_metadata() -> Iterator[File]:
@@ -148,8 +167,17 @@ def png_with_metadata() -> Iterator[File]:
     early = {
         "exif": [chunk(b"eXIf", exif_block(6))],
         "profile": [chunk(b"iCCP", b"name\0\0" + b"not a zlib stream")],
-        "text": [chunk(b"tEXt", b"key\0value"), chunk(b"zTXt", b"key\0\0x"), chunk(b"iTXt", b"key\0\0\0\0\0value")],
-        "physical": [chunk(b"pHYs", bytes(9)), chunk(b"gAMA", bytes(4)), chunk(b"cHRM", bytes(32)), chunk(b"sRGB", b"\0")],
+        "text": [
+            chunk(b"tEXt", b"key\0value"),
+            chunk(b"zTXt", b"key\0\0x"),
+            chunk(b"iTXt", b"key\0\0\0\0\0value"),
+        ],
+        "physical": [
+            chunk(b"pHYs", bytes(9)),
+            chunk(b"gAMA", bytes(4)),
+            chunk(b"cHRM", bytes(32)),
+            chunk(b"sRGB", b"\0"),
+        ],
         "unknown": [chunk(b"abCd", b"anything"), chunk(b"ABCD", b"critical")],
         "palette of a colour picture": [chunk(b"PLTE", bytes(30))],
     }
@@ -161,8 +189,14 @@ def png_with_metadata() -> Iterator[File]:
     yield "png palette missing", lambda: png(indices, 4, 3)
     yield "png palette short", lambda: png(indices, 4, 3, before=[chunk(b"PLTE", bytes(range(12)))])
     yield "png palette odd", lambda: png(indices, 4, 3, before=[chunk(b"PLTE", bytes(range(13)))])
-    yield "png transparency behind", lambda: png(indices, 4, 3, before=[palette], after=[chunk(b"tRNS", bytes(5))])
-    yield "png transparency before palette", lambda: png(indices, 4, 3, before=[chunk(b"tRNS", bytes(5)), palette])
+    yield (
+        "png transparency behind",
+        lambda: png(indices, 4, 3, before=[palette], after=[chunk(b"tRNS", bytes(5))]),
+    )
+    yield (
+        "png transparency before palette",
+        lambda: png(indices, 4, 3, before=[chunk(b"tRNS", bytes(5)), palette]),
+    )
 
 
 def png_by_pillow() -> Iterator[File]:
@@ -190,43 +224,58 @@ def png_by_pillow() -> Iterator[File]:
 
 def webp() -> Iterator[File]:
     options = [{"lossless": True, "exact": exact} for exact in (False, True)]
-    options += [{"quality": quality, "method": method} for quality in (0, 30, 80, 100) for method in (0, 4, 6)]
+    options += [
+        {"quality": quality, "method": method} for quality in (0, 30, 80, 100) for method in (0, 4, 6)
+    ]
     options += [{"quality": 70, "alpha_quality": quality} for quality in (0, 50, 100)]
     for (w, h), mode, option in itertools.product(SIZES, ("L", "RGB", "RGBA", "P"), options):
-        yield f"webp {mode} {w}x{h} {option}", lambda w=w, h=h, mode=mode, option=option: saved(
-            picture(mode, w, h), "WEBP", **option
+        yield (
+            f"webp {mode} {w}x{h} {option}",
+            lambda w=w, h=h, mode=mode, option=option: saved(picture(mode, w, h), "WEBP", **option),
         )
     metadata = {"exif": b"Exif\0\0" + exif_block(6), "xmp": b"<x/>", "icc_profile": bytes(600)}
     for (w, h), mode, (key, value) in itertools.product(SIZES, ("RGB", "RGBA"), metadata.items()):
-        yield f"webp {mode} {w}x{h} {key}", lambda w=w, h=h, mode=mode, key=key, value=value: saved(
-            picture(mode, w, h), "WEBP", **{key: value}
+        yield (
+            f"webp {mode} {w}x{h} {key}",
+            lambda w=w, h=h, mode=mode, key=key, value=value: saved(
+                picture(mode, w, h), "WEBP", **{key: value}
+            ),
         )
-    for (w, h), mode, lossless, mixed in itertools.product(SIZES, ("RGB", "RGBA"), (False, True), (False, True)):
-        yield f"webp animated {mode} {w}x{h} {lossless} {mixed}", lambda w=w, h=h, mode=mode, lossless=lossless, mixed=(
-            mixed
-        ): saved(
-            picture(mode, w, h),
-            "WEBP",
-            save_all=True,
-            append_images=[picture(mode, w, h, seed) for seed in range(1, 4)],
-            lossless=lossless,
-            allow_mixed=mixed,
-            background=(10, 20, 30, 40),
+    for (w, h), mode, lossless, mixed in itertools.product(
+        SIZES, ("RGB", "RGBA"), (False, True), (False, True)
+    ):
+        yield (
+            f"webp animated {mode} {w}x{h} {lossless} {mixed}",
+            lambda w=w, h=h, mode=mode, lossless=lossless, mixed=(mixed): saved(
+                picture(mode, w, h),
+                "WEBP",
+                save_all=True,
+                append_images=[picture(mode, w, h, seed) for seed in range(1, 4)],
+                lossless=lossless,
+                allow_mixed=mixed,
+                background=(10, 20, 30, 40),
+            ),
         )
 
 
 def gif() -> Iterator[File]:
     for (w, h), mode, interlaced in itertools.product(SIZES, ("1", "L", "P", "RGB", "RGBA"), (False, True)):
-        yield f"gif pillow {mode} {w}x{h} {interlaced}", lambda w=w, h=h, mode=mode, interlaced=interlaced: saved(
-            picture(mode, w, h), "GIF", interlace=interlaced
+        yield (
+            f"gif pillow {mode} {w}x{h} {interlaced}",
+            lambda w=w, h=h, mode=mode, interlaced=interlaced: saved(
+                picture(mode, w, h), "GIF", interlace=interlaced
+            ),
         )
     for (w, h), mode, disposal in itertools.product(SIZES, ("P", "RGB", "RGBA"), (0, 1, 2, 3)):
-        yield f"gif animated {mode} {w}x{h} {disposal}", lambda w=w, h=h, mode=mode, disposal=disposal: saved(
-            picture(mode, w, h),
-            "GIF",
-            save_all=True,
-            append_images=[picture(mode, w, h, seed) for seed in range(1, 4)],
-            disposal=disposal,
+        yield (
+            f"gif animated {mode} {w}x{h} {disposal}",
+            lambda w=w, h=h, mode=mode, disposal=disposal: saved(
+                picture(mode, w, h),
+                "GIF",
+                save_all=True,
+                append_images=[picture(mode, w, h, seed) for seed in range(1, 4)],
+                disposal=disposal,
+            ),
         )
     yield from gif_writer.files()
 
@@ -238,10 +287,14 @@ def ppm() -> Iterator[File]:
         samples = 3 if kind in b"36" else 1
         plain = levels(w, h, samples, top, top + 1)
 
-        def make(w: int = w, h: int = h, kind: int = kind, top: int = top, plain: np.ndarray = plain) -> bytes:
+        def make(
+            w: int = w, h: int = h, kind: int = kind, top: int = top, plain: np.ndarray = plain
+        ) -> bytes:
             head = b"P%c\n# a comment\n%d %d\n%d\n" % (kind, w, h, top)
             if kind in b"23":
-                return head + b"\n".join(b" ".join(b"%d" % v for v in row.reshape(-1)) for row in plain) + b"\n"
+                return (
+                    head + b"\n".join(b" ".join(b"%d" % v for v in row.reshape(-1)) for row in plain) + b"\n"
+                )
             return head + plain.astype(">u2" if top > 255 else np.uint8).tobytes()
 
         yield f"ppm P{kind - 48} {w}x{h} up to {top}", make
@@ -254,8 +307,11 @@ def ico() -> Iterator[File]:
     for (w, h), mode, form in itertools.product(sizes, ("1", "L", "P", "RGB", "RGBA", "LA"), ("png", "bmp")):
         if (mode, form) == ("LA", "bmp"):
             continue
-        yield f"ico {mode} {w}x{h} {form}", lambda w=w, h=h, mode=mode, form=form: saved(
-            picture(mode, w, h), "ICO", bitmap_format=form, sizes=[(w, h), (8, 8)]
+        yield (
+            f"ico {mode} {w}x{h} {form}",
+            lambda w=w, h=h, mode=mode, form=form: saved(
+                picture(mode, w, h), "ICO", bitmap_format=form, sizes=[(w, h), (8, 8)]
+            ),
         )
 
 

@@ -110,8 +110,13 @@ def files() -> Iterator[tuple[str, Callable[[], bytes]]]:
     for (w, h), bits, local, transparent, interlaced in itertools.product(
         [(1, 1), (17, 9), (64, 48), (131, 77)], (2, 4, 8), (False, True), (None, 3), (False, True)
     ):
+
         def make(
-            w: int = w, h: int = h, bits: int = bits, local: bool = local, transparent: int | None = transparent,
+            w: int = w,
+            h: int = h,
+            bits: int = bits,
+            local: bool = local,
+            transparent: int | None = transparent,
             interlaced: bool = interlaced,
         ) -> bytes:
             palette = noise(1 << bits, 1, 3).tobytes()
@@ -127,20 +132,28 @@ def files() -> Iterator[tuple[str, Callable[[], bytes]]]:
     yield "gif grey palette", lambda: screen(40, 30, RAMP) + control(7) + frame(index, 8) + b";"
     yield "gif grey local palette", lambda: screen(40, 30, palette) + frame(index, 8, palette=RAMP) + b";"
     yield "gif placed", lambda: screen(40, 30, palette) + frame(small, 8, place=(7, 5)) + b";"
-    yield "gif placed, transparent", lambda: screen(40, 30, palette) + control(9) + frame(small, 8, place=(7, 5)) + b";"
+    yield (
+        "gif placed, transparent",
+        lambda: screen(40, 30, palette) + control(9) + frame(small, 8, place=(7, 5)) + b";",
+    )
     yield "gif beyond the screen", lambda: screen(20, 10, palette) + frame(index, 8, place=(3, 2)) + b";"
     yield "gif clear codes", lambda: screen(40, 30, palette) + frame(index, 8, clear_every=50) + b";"
     yield "gif small blocks", lambda: screen(40, 30, palette) + frame(index, 8, block=1) + b";"
     yield "gif no trailer", lambda: screen(40, 30, palette) + frame(index, 8)
     yield "gif few colours", lambda: screen(40, 30, palette[:12]) + frame(index, 8) + b";"
-    yield "gif extensions", lambda: (
-        screen(40, 30, palette)
-        + b"!\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
-        + b"!\xfe\x05hello\x00"
-        + b"!\x01\x0c" + bytes(12) + b"\x00"
-        + control(2)
-        + frame(index, 8)
-        + b";"
+    yield (
+        "gif extensions",
+        lambda: (
+            screen(40, 30, palette)
+            + b"!\xff\x0bNETSCAPE2.0\x03\x01\x00\x00\x00"
+            + b"!\xfe\x05hello\x00"
+            + b"!\x01\x0c"
+            + bytes(12)
+            + b"\x00"
+            + control(2)
+            + frame(index, 8)
+            + b";"
+        ),
     )
     wide = np.tile(np.arange(4096) % 251, (300, 1))
     yield "gif full table", lambda: screen(4096, 300, palette) + frame(wide, 8) + b";"

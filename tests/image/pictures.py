@@ -8,7 +8,19 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-SAMPLES = {"1": 1, "L": 1, "P": 1, "LA": 2, "PA": 2, "RGB": 3, "YCbCr": 3, "LAB": 3, "RGBA": 4, "RGBX": 4, "CMYK": 4}
+SAMPLES = {
+    "1": 1,
+    "L": 1,
+    "P": 1,
+    "LA": 2,
+    "PA": 2,
+    "RGB": 3,
+    "YCbCr": 3,
+    "LAB": 3,
+    "RGBA": 4,
+    "RGBX": 4,
+    "CMYK": 4,
+}
 
 
 def levels(width: int, height: int, samples: int, seed: int = 0, top: int = 256) -> np.ndarray:

@@ -32,9 +32,13 @@ def pack(row: np.ndarray, depth: int) -> bytes:
 
 
 def filtered(row: bytes, above: bytes, kind: int, pixel: int) -> bytes:
-    a = np.frombuffer(bytes(pixel) + row[:-pixel] if len(row) > pixel else bytes(len(row)), np.uint8).astype(int)
+    a = np.frombuffer(bytes(pixel) + row[:-pixel] if len(row) > pixel else bytes(len(row)), np.uint8).astype(
+        int
+    )
     b = np.frombuffer(above, np.uint8).astype(int)
-    c = np.frombuffer(bytes(pixel) + above[:-pixel] if len(row) > pixel else bytes(len(row)), np.uint8).astype(int)
+    c = np.frombuffer(
+        bytes(pixel) + above[:-pixel] if len(row) > pixel else bytes(len(row)), np.uint8
+    ).astype(int)
     estimate = a + b - c
     distance = np.stack([abs(estimate - a), abs(estimate - b), abs(estimate - c)])
     paeth = np.choose(distance.argmin(axis=0), [a, b, c])
@@ -82,5 +86,11 @@ def png(
     data = zlib.compress(stream(levels, depth, filters or [0, 1, 2, 3, 4], interlaced), level)
     piece = piece or len(data)
     pieces = [chunk(b"IDAT", data[i : i + piece]) for i in range(0, len(data), piece)]
-    parts = [SIGNATURE, header(width, height, depth, kind, interlaced), *(before or []), *pieces, *(after or [])]
+    parts = [
+        SIGNATURE,
+        header(width, height, depth, kind, interlaced),
+        *(before or []),
+        *pieces,
+        *(after or []),
+    ]
     return b"".join(parts) + chunk(b"IEND")

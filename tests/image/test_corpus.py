@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from mm_libtorch_encoder import _native
 
+from mm_libtorch_encoder import _native
 from tests.image import corpus, reference
 
 FILES = list(corpus.everything())

@@ -7,9 +7,9 @@ import struct
 
 import numpy as np
 import pytest
-from mm_libtorch_encoder import _native
 from PIL import Image, ImageCms
 
+from mm_libtorch_encoder import _native
 from tests.image import reference
 from tests.image.pictures import noise, picture, saved
 
@@ -33,7 +33,9 @@ def profile(space: bytes, tags: dict[bytes, bytes]) -> bytes:
         content += bytes(-len(content) % 4)
         table += name + struct.pack(">II", at + len(data), len(content))
         data += content
-    head = bytes(4) + bytes(4) + struct.pack(">I", 0x02100000) + b"mntr" + space + b"XYZ " + bytes(12) + b"acsp"
+    head = (
+        bytes(4) + bytes(4) + struct.pack(">I", 0x02100000) + b"mntr" + space + b"XYZ " + bytes(12) + b"acsp"
+    )
     head = head.ljust(68, b"\0") + fixed(0.9642) + fixed(1.0) + fixed(0.8249)
     body = head.ljust(128, b"\0") + struct.pack(">I", len(tags)) + table + data
     return struct.pack(">I", len(body)) + body[4:]
@@ -60,12 +62,16 @@ GREY = profile(b"GRAY", {b"kTRC": gamma(1.8), b"wtpt": xyz((0.9642, 1.0, 0.8249)
 
 def by_littlecms(image: Image.Image, source: bytes) -> np.ndarray:
     srgb = ImageCms.createProfile("sRGB")
-    done = ImageCms.profileToProfile(image, ImageCms.ImageCmsProfile(io.BytesIO(source)), srgb, outputMode="RGB")
+    done = ImageCms.profileToProfile(
+        image, ImageCms.ImageCmsProfile(io.BytesIO(source)), srgb, outputMode="RGB"
+    )
     return np.asarray(done)
 
 
 def close(got: np.ndarray, expected: np.ndarray) -> bool:
-    return got.shape == expected.shape and int(np.abs(got.astype(int) - expected.astype(int)).max()) <= TOLERANCE
+    return (
+        got.shape == expected.shape and int(np.abs(got.astype(int) - expected.astype(int)).max()) <= TOLERANCE
+    )
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -123,4 +129,6 @@ def test_hostile_profiles() -> None:
             for at in rng.integers(0, len(changed), int(rng.integers(1, 6))):
                 changed[at] = int(rng.integers(256))
             image = picture("L" if source is GREY else "RGB", 4, 3)
-            assert _native.decode_image(saved(image, "PNG", icc_profile=bytes(changed)), Policy(icc="srgb")).shape == (3, 4, 3)
+            assert _native.decode_image(
+                saved(image, "PNG", icc_profile=bytes(changed)), Policy(icc="srgb")
+            ).shape == (3, 4, 3)

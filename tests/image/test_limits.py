@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mm_libtorch_encoder import _native
 from PIL import Image
 
+from mm_libtorch_encoder import _native
 from tests.image.bmp_writer import bmp
 from tests.image.gif_writer import screen
 from tests.image.pictures import picture, saved
@@ -48,10 +48,15 @@ def claims(width: int, height: int) -> dict[str, bytes]:
         "jpeg": small[:frame] + size + small[frame + 4 :],
         "png": SIGNATURE + header(width, height, 8, 2) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND"),
         "webp": bytes(webp),
-        "gif": screen(min(width, 65535), min(height, 65535)) + b"," + struct.pack("<HHHHB", 0, 0, 1, 1, 0) + b"\x02\x00;",
+        "gif": screen(min(width, 65535), min(height, 65535))
+        + b","
+        + struct.pack("<HHHHB", 0, 0, 1, 1, 0)
+        + b"\x02\x00;",
         "bmp": bmp(width, height, 24, b""),
         "ppm": b"P6 %d %d 255\n" % (width, height),
-        "tiff": tiff({256: (4, [width]), 257: (4, [height]), 262: (3, [2]), 258: (3, [8, 8, 8]), 277: (3, [3])}, b""),
+        "tiff": tiff(
+            {256: (4, [width]), 257: (4, [height]), 262: (3, [2]), 258: (3, [8, 8, 8]), 277: (3, [3])}, b""
+        ),
     }
 
 
@@ -60,7 +65,9 @@ def test_pixels_are_refused_from_the_header(kind: str) -> None:
     data = claims(14_000, 14_000)[kind]
     start = time.perf_counter()
     for call in (_native.decode_image, _native.image_header):
-        with pytest.raises(_native.MediaError, match=rf"{kind} .*14000x14000 has 196000000 pixels.*134217728"):
+        with pytest.raises(
+            _native.MediaError, match=rf"{kind} .*14000x14000 has 196000000 pixels.*134217728"
+        ):
             call(data)
     assert time.perf_counter() - start < 0.01
 

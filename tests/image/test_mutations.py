@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from mm_libtorch_encoder import _native
 
+from mm_libtorch_encoder import _native
 from tests.image import mutations
 
 #: Share of mutants on which both decoders agree; docs/decoding.md explains the rest.
-LEAST = {name: 0.995 for name in mutations.FORMATS} | {"tiff": 0.97, "webp": 0.99}
+LEAST = dict.fromkeys(mutations.FORMATS, 0.995) | {"tiff": 0.97, "webp": 0.99}
 
 
 @pytest.mark.parametrize("name", mutations.FORMATS)
@@ -31,7 +31,11 @@ def alone(count: int, names: list[str]) -> None:
     program = [sys.executable, "-m", "tests.image.mutations", "--alone", str(count), *names]
     package = Path(_native.__file__).parents[1]
     done = subprocess.run(
-        program, cwd=root, env={"PYTHONPATH": f"{package}:{root}", "PATH": "/usr/bin:/bin"}, capture_output=True, text=True
+        program,
+        cwd=root,
+        env={"PYTHONPATH": f"{package}:{root}", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr[-2000:]
 

@@ -7,9 +7,9 @@ import pickle
 
 import numpy as np
 import pytest
-from mm_libtorch_encoder import _native
 from PIL import Image
 
+from mm_libtorch_encoder import _native
 from tests.image import corpus, reference
 from tests.image.pictures import exif_block, levels, noise, picture, saved
 from tests.image.png_writer import chunk, png
@@ -20,7 +20,19 @@ Policy = _native.DecodePolicy
 TRANSPARENT = [
     file
     for file in corpus.everything()
-    if file[0].startswith(("png", "webp RGBA", "webp animated RGBA", "apng", "gif", "ico", "bmp masks", "tiff (2", "tiff (1, 8, 2"))
+    if file[0].startswith(
+        (
+            "png",
+            "webp RGBA",
+            "webp animated RGBA",
+            "apng",
+            "gif",
+            "ico",
+            "bmp masks",
+            "tiff (2",
+            "tiff (1, 8, 2",
+        )
+    )
 ][::7]
 
 
@@ -45,7 +57,9 @@ def test_transparency(alpha: str) -> None:
 @pytest.mark.parametrize("background", [(0, 0, 0), (255, 255, 255), (1, 128, 254)])
 def test_compositing_of_every_level_and_alpha(background: tuple[int, int, int]) -> None:
     level, alpha = np.meshgrid(np.arange(256, dtype=np.uint8), np.arange(256, dtype=np.uint8))
-    data = saved(Image.fromarray(np.stack([level, 255 - level, level ^ 85, alpha], axis=2)), "PNG", compress_level=1)
+    data = saved(
+        Image.fromarray(np.stack([level, 255 - level, level ^ 85, alpha], axis=2)), "PNG", compress_level=1
+    )
     expected = reference.pixels(data, alpha="over", background=background)
     assert np.array_equal(_native.decode_image(data, Policy(alpha="over", background=background)), expected)
 
@@ -118,7 +132,7 @@ def test_truncated(kind: str, share: float) -> None:
     options = {"progressive": True} if "progressive" in kind else {}
     whole = saved(picture("RGB", 80, 60), kind.split()[0], **options)
     data = whole[: int(len(whole) * share)]
-    with pytest.raises(_native.MediaError, match="cut short|damaged"):
+    with pytest.raises(_native.MediaError, match=r"cut short|damaged"):
         _native.decode_image(data)
     if kind == "JPEG progressive":
         # The libraries differ in how they smooth what is missing.
@@ -150,13 +164,17 @@ def test_identity_tells_policies_apart() -> None:
         "truncated": ("refuse", "fill"),
         "icc": ("ignore", "srgb"),
     }
-    policies = [Policy(**dict(zip(choices, values, strict=True))) for values in itertools.product(*choices.values())]
+    policies = [
+        Policy(**dict(zip(choices, values, strict=True))) for values in itertools.product(*choices.values())
+    ]
     assert len({policy.identity() for policy in policies}) == len(policies) == len(set(policies))
     assert Policy(alpha="over", background=(0, 0, 0)).identity() != Policy(alpha="over").identity()
     assert Policy().identity() == "decode1;orient=0;alpha=drop;sixteen=pillow;truncated=refuse;icc=ignore"
 
 
-@pytest.mark.parametrize(("argument", "value"), [("alpha", "blend"), ("sixteen", ""), ("truncated", "x"), ("icc", "x")])
+@pytest.mark.parametrize(
+    ("argument", "value"), [("alpha", "blend"), ("sixteen", ""), ("truncated", "x"), ("icc", "x")]
+)
 def test_unknown_values_name_the_known_ones(argument: str, value: str) -> None:
     with pytest.raises(ValueError, match=f'{argument}="{value}" is unknown: use "'):
         Policy(**{argument: value})

@@ -1,4 +1,4 @@
-"""A writer of TIFF for what Pillow does not write: every pixel kind, byte order, strip and tile geometry, plane order.
+"""A writer of TIFF for what Pillow does not write: every pixel kind, byte order, geometry and plane order.
 
 Compressed files are Pillow's own, and those that `tiffcp` makes of uncompressed ones, where it is installed.
 """
@@ -21,7 +21,12 @@ from tests.image.pictures import levels, noise, picture, saved
 File = tuple[str, Callable[[], bytes]]
 #: photometric, bits, samples, extra samples, sample format, fill order
 KINDS = [
-    *((photometric, bits, 1, (), 1, fill) for photometric in (0, 1, 3) for bits in (1, 2, 4, 8) for fill in (1, 2)),
+    *(
+        (photometric, bits, 1, (), 1, fill)
+        for photometric in (0, 1, 3)
+        for bits in (1, 2, 4, 8)
+        for fill in (1, 2)
+    ),
     (1, 8, 1, (), 2, 1),
     (1, 12, 1, (), 1, 1),
     (0, 16, 1, (), 1, 1),
@@ -52,7 +57,9 @@ KINDS = [
 BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 7: 1}
 
 
-def tiff(entries: dict[int, tuple[int, list[int] | bytes]], pixels: bytes, order: str = "<", big: bool = False) -> bytes:
+def tiff(
+    entries: dict[int, tuple[int, list[int] | bytes]], pixels: bytes, order: str = "<", big: bool = False
+) -> bytes:
     """A file of one directory. Values of tags 273 and 324 are offsets within `pixels`."""
     head = (b"II" if order == "<" else b"MM") + struct.pack(order + "H", 43 if big else 42)
     head += struct.pack(order + "HHQ", 8, 0, 16) if big else struct.pack(order + "I", 8)
@@ -71,7 +78,11 @@ def tiff(entries: dict[int, tuple[int, list[int] | bytes]], pixels: bytes, order
     for tag, (kind, values) in sorted(entries.items()):
         if tag in (273, 324):
             values = [value + pixels_at for value in values]
-        raw = values if isinstance(values, bytes) else struct.pack(f"{order}{len(values)}{codes[kind]}", *values)
+        raw = (
+            values
+            if isinstance(values, bytes)
+            else struct.pack(f"{order}{len(values)}{codes[kind]}", *values)
+        )
         row = struct.pack(order + "HH" + word, tag, kind, len(values))
         if len(raw) <= inline:
             row += raw.ljust(inline, b"\0")
@@ -92,7 +103,9 @@ def samples_of(kind: tuple[int, int, int, tuple[int, ...], int, int], w: int, h:
     if form == 2 and bits > 8:
         plain -= top // 512
     if extra[:1] in ((1,), (2,)):
-        plain[..., samples - len(extra)] = noise(w, h, 1, 5)[..., 0].astype(np.int64) * (257 if bits == 16 else 1)
+        plain[..., samples - len(extra)] = noise(w, h, 1, 5)[..., 0].astype(np.int64) * (
+            257 if bits == 16 else 1
+        )
     if photometric == 3:
         plain[..., 0] = levels(w, h, 1, 3, min(top, 256))[..., 0]
     return plain
@@ -111,7 +124,15 @@ def stored(plain: np.ndarray, kind: tuple[int, int, int, tuple[int, ...], int, i
             spread = (row[:, None] >> np.arange(bits - 1, -1, -1)) & 1
             raw = np.packbits(spread.reshape(-1).astype(np.uint8)).tobytes()
         else:
-            code = {(8, 1): "u1", (8, 2): "u1", (16, 1): "u2", (16, 2): "i2", (32, 1): "u4", (32, 2): "i4", (32, 3): "f4"}
+            code = {
+                (8, 1): "u1",
+                (8, 2): "u1",
+                (16, 1): "u2",
+                (16, 2): "i2",
+                (32, 1): "u4",
+                (32, 2): "i4",
+                (32, 3): "f4",
+            }
             raw = row.astype(order + code[bits, form]).tobytes()
         rows.append(raw)
     return b"".join(rows)
@@ -124,7 +145,9 @@ def pieces(plain: np.ndarray, across: int, down: int, padded: bool) -> Iterator[
         for x in range(0, width, across):
             part = plain[y : y + down, x : x + across]
             if padded:
-                part = np.pad(part, ((0, down - part.shape[0]), (0, across - part.shape[1]), (0, 0)), mode="edge")
+                part = np.pad(
+                    part, ((0, down - part.shape[0]), (0, across - part.shape[1]), (0, 0)), mode="edge"
+                )
             yield part
 
 
@@ -145,7 +168,11 @@ def of_kind(
     plain = samples_of(kind, w, h)
     across, down = tile or (w, rows or h)
     planes = [plain[:, :, i : i + 1] for i in range(samples)] if planar else [plain]
-    parts = [stored(part, kind, order) for plane in planes for part in pieces(plane, across, down, tile is not None)]
+    parts = [
+        stored(part, kind, order)
+        for plane in planes
+        for part in pieces(plane, across, down, tile is not None)
+    ]
     if deflate:
         parts = [zlib.compress(part) for part in parts]
     if fill == 2:
@@ -169,7 +196,12 @@ def of_kind(
     if photometric == 6:
         entries[530] = (3, [1, 1])
     if tile:
-        entries |= {322: (4, [across]), 323: (4, [down]), 324: (4, starts), 325: (4, [len(part) for part in parts])}
+        entries |= {
+            322: (4, [across]),
+            323: (4, [down]),
+            324: (4, starts),
+            325: (4, [len(part) for part in parts]),
+        }
     else:
         entries |= {273: (4, starts), 278: (4, [down]), 279: (4, [len(part) for part in parts])}
     return tiff(entries | (extra_tags or {}), b"".join(parts), order, big)
@@ -177,13 +209,19 @@ def of_kind(
 
 def by_writer() -> Iterator[File]:
     sizes = [(1, 1), (17, 9), (64, 48)]
-    shapes: list[tuple[str, dict]] = [("one strip", {}), ("strips", {"rows": 5}), ("tiles", {"tile": (16, 32)})]
+    shapes: list[tuple[str, dict]] = [
+        ("one strip", {}),
+        ("strips", {"rows": 5}),
+        ("tiles", {"tile": (16, 32)}),
+    ]
     for kind, (w, h), order, (shape, options) in itertools.product(KINDS, sizes, "<>", shapes):
         if (w, h) == (1, 1) and shape != "one strip":
             continue
         yield (
             f"tiff {kind} {w}x{h} {order} {shape}",
-            lambda kind=kind, w=w, h=h, order=order, options=options: of_kind(kind, w, h, order=order, **options),
+            lambda kind=kind, w=w, h=h, order=order, options=options: of_kind(
+                kind, w, h, order=order, **options
+            ),
         )
         if kind[1] in (8, 16) and shape != "one strip":
             yield (
@@ -204,10 +242,14 @@ def by_writer() -> Iterator[File]:
     for order in "<>":
         yield f"tiff big {order}", lambda order=order: of_kind(rgb, 20, 10, order=order, big=True, rows=3)
     for orientation in range(10):
-        yield f"tiff orientation {orientation}", lambda orientation=orientation: of_kind(
-            rgb, 20, 10, extra_tags={274: (3, [orientation])}
+        yield (
+            f"tiff orientation {orientation}",
+            lambda orientation=orientation: of_kind(rgb, 20, 10, extra_tags={274: (3, [orientation])}),
         )
-    yield "tiff xmp orientation", lambda: of_kind(rgb, 20, 10, extra_tags={700: (1, b'<a tiff:Orientation="8"/>')})
+    yield (
+        "tiff xmp orientation",
+        lambda: of_kind(rgb, 20, 10, extra_tags={700: (1, b'<a tiff:Orientation="8"/>')}),
+    )
     yield "tiff no photometric", lambda: of_kind((0, 1, 1, (), 1, 1), 20, 10)
 
 
@@ -225,14 +267,22 @@ def by_pillow() -> Iterator[File]:
         "I": ("raw", "tiff_lzw"),
         "F": ("raw", "tiff_lzw"),
     }
-    for (w, h), (mode, names) in itertools.product([(1, 1), (17, 9), (64, 48), (131, 77)], compressions.items()):
+    for (w, h), (mode, names) in itertools.product(
+        [(1, 1), (17, 9), (64, 48), (131, 77)], compressions.items()
+    ):
         for name in names:
-            yield f"tiff pillow {mode} {w}x{h} {name}", lambda w=w, h=h, mode=mode, name=name: saved(
-                picture(mode, w, h), "TIFF", compression=name
+            yield (
+                f"tiff pillow {mode} {w}x{h} {name}",
+                lambda w=w, h=h, mode=mode, name=name: saved(picture(mode, w, h), "TIFF", compression=name),
             )
-    for mode, name, rows in itertools.product(("L", "RGB", "I;16"), ("tiff_lzw", "tiff_adobe_deflate"), (1, 7)):
-        yield f"tiff pillow {mode} {name} predictor rows {rows}", lambda mode=mode, name=name, rows=rows: saved(
-            picture(mode, 60, 40), "TIFF", compression=name, tiffinfo={317: 2, 278: rows}
+    for mode, name, rows in itertools.product(
+        ("L", "RGB", "I;16"), ("tiff_lzw", "tiff_adobe_deflate"), (1, 7)
+    ):
+        yield (
+            f"tiff pillow {mode} {name} predictor rows {rows}",
+            lambda mode=mode, name=name, rows=rows: saved(
+                picture(mode, 60, 40), "TIFF", compression=name, tiffinfo={317: 2, 278: rows}
+            ),
         )
 
 
@@ -265,9 +315,14 @@ def by_tiffcp() -> Iterator[File]:
                 saved(picture(mode, 75, 50), "TIFF"), ["-c", codec, *shape, *order, *planes]
             ),
         )
-    for codec, shape, order in itertools.product(("g3", "g3:1d", "g3:2d", "g4", "lzw"), shapes, ([], ["-f", "lsb2msb"])):
-        yield f"tiff tiffcp 1 {codec} {shape} {order}", lambda codec=codec, shape=shape, order=order: tiffcp(
-            saved(picture("1", 75, 50), "TIFF"), ["-c", codec, *shape, *order]
+    for codec, shape, order in itertools.product(
+        ("g3", "g3:1d", "g3:2d", "g4", "lzw"), shapes, ([], ["-f", "lsb2msb"])
+    ):
+        yield (
+            f"tiff tiffcp 1 {codec} {shape} {order}",
+            lambda codec=codec, shape=shape, order=order: tiffcp(
+                saved(picture("1", 75, 50), "TIFF"), ["-c", codec, *shape, *order]
+            ),
         )
 
 
