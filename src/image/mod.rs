@@ -21,7 +21,9 @@ mod webp;
 pub use limits::Limits;
 pub use policy::{Alpha, DecodePolicy, Icc, Sixteen, Truncated};
 
-use crate::Result;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::{Error, Result};
 use format::Format;
 use limits::Gate;
 
@@ -83,6 +85,25 @@ pub struct Header {
 /// # Errors
 /// [`ErrorKind::Media`](crate::ErrorKind::Media): the bytes are no decodable image, or over a limit.
 pub fn header(bytes: &[u8], policy: &DecodePolicy, limits: &Limits) -> Result<Header> {
+    guarded(|| read_header(bytes, policy, limits))
+}
+
+/// Decodes one image. The size is checked against `limits` before any pixel memory is allocated.
+///
+/// # Errors
+/// [`ErrorKind::Media`](crate::ErrorKind::Media): the bytes are no decodable image, damaged, or over a limit;
+/// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory): the host has no memory for the pixels.
+pub fn decode(bytes: &[u8], policy: &DecodePolicy, limits: &Limits) -> Result<Image> {
+    guarded(|| read_pixels(bytes, policy, limits))
+}
+
+/// A fault in a decoder stays with its item: no test knows one, but the input is hostile.
+fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(Error::internal("a decoder failed on this image: report it with the file")))
+}
+
+fn read_header(bytes: &[u8], policy: &DecodePolicy, limits: &Limits) -> Result<Header> {
     let format = format::sniff(bytes)?;
     let gate = Gate::new(format, bytes.len(), limits)?;
     match format {
@@ -97,12 +118,7 @@ pub fn header(bytes: &[u8], policy: &DecodePolicy, limits: &Limits) -> Result<He
     }
 }
 
-/// Decodes one image. The size is checked against `limits` before any pixel memory is allocated.
-///
-/// # Errors
-/// [`ErrorKind::Media`](crate::ErrorKind::Media): the bytes are no decodable image, damaged, or over a limit;
-/// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory): the host has no memory for the pixels.
-pub fn decode(bytes: &[u8], policy: &DecodePolicy, limits: &Limits) -> Result<Image> {
+fn read_pixels(bytes: &[u8], policy: &DecodePolicy, limits: &Limits) -> Result<Image> {
     let format = format::sniff(bytes)?;
     let gate = Gate::new(format, bytes.len(), limits)?;
     match format {

@@ -1,7 +1,7 @@
 """Files of every kind, as names and the functions that make them.
 
-`everything()` lists over two thousand in a fixed order; a test may take every n-th. Formats that Pillow writes only
-in part are completed by the writers beside this file and by the formats' own tools, where those are installed.
+`everything()` lists over four thousand in a fixed order; a test may take every n-th. Formats that Pillow
+writes only in part are completed by the writers beside this file and by the formats' own tools, if installed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -139,25 +138,28 @@ def transparency(kind: int, depth: int, plain: np.ndarray) -> dict[str, list[byt
 
 
 def png_by_writer() -> Iterator[File]:
+    variants = [([0, 1, 2, 3, 4], 0), ([4], 100), ([3, 1], 1)]
     for (w, h), (depth, kind), interlaced in itertools.product(SIZES, PNG_KINDS, (False, True)):
-        samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[kind]
-        plain = levels(w, h, samples, depth, 1 << depth)
+        plain = levels(w, h, {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[kind], depth, 1 << depth)
         palette = [chunk(b"PLTE", noise(min(256, 1 << depth), 1, 3).tobytes())] if kind == 3 else []
-        for name, extra in transparency(kind, depth, plain).items():
-            for filters, piece in (([0, 1, 2, 3, 4], 0), ([4], 100), ([3, 1], 1)):
-                if piece == 1 and (w, h) == SIZES[-1]:
-                    continue
-                way = "adam7" if interlaced else ""
-                options = {
-                    "filters": filters,
-                    "piece": piece,
-                    "interlaced": interlaced,
-                    "before": palette + extra,
-                }
-                yield (
-                    f"png {depth} bits kind {kind} {w}x{h} {way} {name} {filters} {piece}",
-                    partial(png, plain, depth, kind, **options),
-                )
+        label = f"png {depth} bits kind {kind} {w}x{h} {'adam7' if interlaced else ''}"
+        for (name, extra), (filters, piece) in itertools.product(
+            transparency(kind, depth, plain).items(), variants
+        ):
+            if piece == 1 and (w, h) == SIZES[-1]:
+                continue
+            options = {
+                "filters": filters,
+                "piece": piece,
+                "interlaced": interlaced,
+                "before": palette + extra,
+            }
+            yield (
+                f"{label} {name} {filters} {piece}",
+                lambda plain=plain, depth=depth, kind=kind, options=options: png(
+                    plain, depth, kind, **options
+                ),
+            )
 
 
 def png_with_metadata() -> Iterator[File]:

@@ -1,4 +1,4 @@
-"""A writer of TIFF for what Pillow does not write: every pixel kind, byte order, strip and tile geometry, plane order.
+"""A writer of TIFF for what Pillow does not write: every pixel kind, byte order, geometry and plane order.
 
 Compressed files are Pillow's own, and those that `tiffcp` makes of uncompressed ones, where it is installed.
 """

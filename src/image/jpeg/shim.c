@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* jpeglib.h needs stdio.h before it, and jerror.h needs both. */
+/* clang-format off */
 #include <jpeglib.h>
-
 #include <jerror.h>
+/* clang-format on */
 
 #ifndef LIBJPEG_TURBO_VERSION_NUMBER
 #error "libjpeg-turbo is needed: other libjpegs differ in pixels"

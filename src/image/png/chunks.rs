@@ -33,6 +33,22 @@ pub(super) enum Transparency<'a> {
     Key([u8; 3]),
 }
 
+/// Text as its chunk holds it. It is inflated when it is asked for, so that a file cannot make us inflate many.
+#[derive(Clone, Copy, Debug)]
+enum Text<'a> {
+    Plain(&'a [u8]),
+    Deflated(&'a [u8]),
+}
+
+impl<'a> Text<'a> {
+    fn content(self) -> Option<Cow<'a, [u8]>> {
+        match self {
+            Self::Plain(text) => Some(Cow::Borrowed(text)),
+            Self::Deflated(data) => inflate(data).map(Cow::Owned),
+        }
+    }
+}
+
 /// Everything the chunks say beside the pixels.
 #[derive(Clone, Debug)]
 pub(super) struct Head<'a> {
@@ -45,10 +61,10 @@ pub(super) struct Head<'a> {
     pub(super) region: Region,
     pub(super) palette: Option<&'a [u8]>,
     pub(super) transparency: Option<Transparency<'a>>,
-    pub(super) exif: Option<Cow<'a, [u8]>>,
+    exif: Option<&'a [u8]>,
     /// EXIF as hexadecimal text, which older tools write; asked only where `exif` is absent.
-    pub(super) raw_exif: Option<Vec<u8>>,
-    pub(super) xmp: Option<Cow<'a, [u8]>>,
+    raw_exif: Option<Text<'a>>,
+    xmp: Option<Text<'a>>,
     /// The compressed colour profile.
     profile: Option<&'a [u8]>,
     /// The content of the first chunk of image data.
@@ -161,6 +177,17 @@ impl<'a> Head<'a> {
         Ok(())
     }
 
+    /// The EXIF block.
+    pub(super) fn exif(&self) -> Option<Cow<'a, [u8]>> {
+        let raw = || unhex(&self.raw_exif?.content()?).map(Cow::Owned);
+        self.exif.map(Cow::Borrowed).or_else(raw)
+    }
+
+    /// The XMP block.
+    pub(super) fn xmp(&self) -> Option<Cow<'a, [u8]>> {
+        self.xmp?.content()
+    }
+
     /// The colour profile.
     pub(super) fn profile(&self) -> Option<Vec<u8>> {
         self.profile.and_then(inflate)
@@ -219,7 +246,7 @@ impl<'a> Head<'a> {
                     (self.frames.is_none() && (1..=0x8000_0000).contains(&frames)).then_some(frames);
             }
             b"fcTL" => *bbox = Some(self.frame(content, gate)?),
-            b"eXIf" => self.exif = Some(Cow::Borrowed(content)),
+            b"eXIf" => self.exif = Some(content),
             b"tEXt" | b"zTXt" | b"iTXt" => self.text(&chunk.name, content, gate)?,
             b"iCCP" => {
                 let name = content.iter().position(|b| *b == 0).map_or(0, |at| at + 1);
@@ -288,14 +315,14 @@ impl<'a> Head<'a> {
         let Some(end) = content.iter().position(|b| *b == 0) else { return Ok(()) };
         let (key, value) = (&content[..end], &content[end + 1..]);
         match name {
-            b"tEXt" if key == b"exif" => self.exif = Some(Cow::Borrowed(value)),
-            b"tEXt" if key == b"Raw profile type exif" => self.raw_exif = unhex(value),
+            b"tEXt" if key == b"exif" => self.exif = Some(value),
+            b"tEXt" if key == b"Raw profile type exif" => self.raw_exif = Some(Text::Plain(value)),
             b"zTXt" => {
                 if value.first().is_some_and(|method| *method != 0) {
                     return Err(gate.error("is damaged: a text has an unknown compression"));
                 }
                 if key == b"Raw profile type exif" {
-                    self.raw_exif = value.get(1..).and_then(inflate).and_then(|text| unhex(&text));
+                    self.raw_exif = value.get(1..).map(Text::Deflated);
                 }
             }
             b"iTXt" if key == b"XML:com.adobe.xmp" => self.xmp = international(value),
@@ -306,15 +333,15 @@ impl<'a> Head<'a> {
 }
 
 /// The text of an iTXt chunk behind its keyword.
-fn international(value: &[u8]) -> Option<Cow<'_, [u8]>> {
+fn international(value: &[u8]) -> Option<Text<'_>> {
     let (compressed, method, rest) = (*value.first()?, *value.get(1)?, value.get(2..)?);
     let language = rest.iter().position(|b| *b == 0)?;
     let rest = rest.get(language + 1..)?;
     let keyword = rest.iter().position(|b| *b == 0)?;
     let text = rest.get(keyword + 1..)?;
     match (compressed, method) {
-        (0, _) => Some(Cow::Borrowed(text)),
-        (_, 0) => inflate(text).map(Cow::Owned),
+        (0, _) => Some(Text::Plain(text)),
+        (_, 0) => Some(Text::Deflated(text)),
         _ => None,
     }
 }

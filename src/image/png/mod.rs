@@ -32,7 +32,7 @@ fn orientation(head: &Head, policy: &DecodePolicy) -> Orientation {
     if !policy.orient {
         return Orientation::default();
     }
-    Orientation::find(head.exif.as_deref().or(head.raw_exif.as_deref()), head.xmp.as_deref())
+    Orientation::find(head.exif().as_deref(), head.xmp().as_deref())
 }
 
 pub(super) fn decode(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result<Image> {

@@ -25,6 +25,8 @@ pub(super) struct Chunk<'a> {
     pub(super) layout: &'a Layout,
     pub(super) width: u32,
     pub(super) rows: u32,
+    /// Rows that the last strip may hold beyond the picture.
+    pub(super) most: u32,
     pub(super) tables: &'a [u8],
     pub(super) predictor: u64,
     /// YCbCr becomes RGB.
@@ -151,7 +153,8 @@ fn decode_jpeg(data: &[u8], chunk: &Chunk) -> Result<Vec<u8>> {
         fill: true,
     };
     let mut decoder = Decoder::open(data, &options, gate)?;
-    if decoder.width != chunk.width || decoder.height < chunk.rows || decoder.components as usize != samples {
+    let fits = decoder.width == chunk.width && (chunk.rows..=chunk.most).contains(&decoder.height);
+    if !fits || decoder.components as usize != samples {
         return Err(gate.damaged("frame header of a strip"));
     }
     gate.memory(decoder.memory)?;

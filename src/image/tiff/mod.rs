@@ -19,6 +19,9 @@ use layout::{Layout, Model, tag};
 use places::Grid;
 use unpack::Unpack;
 
+/// Compressed strips may overlap in the file; together they have at most so many times its bytes.
+const MAX_REUSE: u64 = 2;
+
 pub(super) fn header(bytes: &[u8], gate: &Gate) -> Result<Header> {
     let ifd = open(bytes, gate)?;
     let layout = Layout::read(&ifd, gate)?;
@@ -208,6 +211,10 @@ fn coded(
     };
     let list = |tag| ifd.integers(tag).ok_or_else(|| gate.error("does not say where its pixels lie"));
     let (offsets, counts) = (list(offsets)?, list(counts)?);
+    let coded = counts.iter().fold(0u64, |sum, count| sum.saturating_add(*count));
+    if coded > MAX_REUSE * bytes.len() as u64 {
+        return Err(gate.error("is damaged: its strips are together longer than the file"));
+    }
     let mut chunks = offsets.iter().zip(&counts);
     let planes = if layout.planar { picture.samples } else { 1 };
     for plane in 0..planes {
@@ -222,6 +229,7 @@ fn coded(
                     layout,
                     width: grid.width,
                     rows: if grid.tiled { grid.height } else { height },
+                    most: if grid.tiled { grid.height } else { grid.height.min(layout.height) },
                     tables: ifd.bytes(tag::JPEG_TABLES).unwrap_or_default(),
                     predictor: ifd.integer(tag::PREDICTOR).unwrap_or(1),
                     convert,
