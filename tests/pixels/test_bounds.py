@@ -1,4 +1,4 @@
-"""Wide instructions read no byte beyond an image: the page behind it (and the one before it) cannot be read."""
+"""Wide instructions read no byte outside an image: the pages before and behind it cannot be read."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import images
 import numpy as np
 import pytest
-from mm_libtorch_encoder import _native, preprocess
 from numpy.typing import NDArray
+
+from mm_libtorch_encoder import _native, preprocess
 
 PROT_NONE, PROT_BOTH = 0, mmap.PROT_READ | mmap.PROT_WRITE
 LIBC = ctypes.CDLL(None, use_errno=True)
