@@ -11,6 +11,7 @@ pub mod error;
 pub mod family;
 pub mod image;
 pub mod media;
+mod memory;
 pub mod pixels;
 pub mod prepare;
 #[cfg(feature = "python")]

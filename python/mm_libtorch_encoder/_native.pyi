@@ -109,6 +109,11 @@ def image_header(
 ) -> tuple[str, int, int]:
     """(format, width, height) from the header, the policy's orientation included. Raises MediaError."""
 
+def decode_batch(
+    datas: list[bytes], policy: str | DecodePolicy | None = None, max_pixels: int | None = None
+) -> list[NDArray[np.uint8]]:
+    """`preprocess.decode_batch`."""
+
 # Pixels: `preprocess` holds the documented forms.
 
 _Pixels = NDArray[np.uint8]

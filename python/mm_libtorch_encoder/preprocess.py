@@ -34,6 +34,7 @@ __all__ = [
     "content_hash",
     "content_hash_u64",
     "decode",
+    "decode_batch",
     "instruction_levels",
     "normalize",
     "patchify",
@@ -102,14 +103,21 @@ def _canvas(canvas: Sequence[int]) -> tuple[int, int, int, int, int, int]:
     return height, width, content_height, content_width, top, left
 
 
-def decode(data: Buffer, policy: str | DecodePolicy = "hf", max_pixels: int | None = None) -> Image:
+def decode(data: Buffer, policy: str | DecodePolicy | None = None, max_pixels: int | None = None) -> Image:
     """Decodes an image to ``uint8 [height, width, 3]`` (4 where the policy keeps alpha).
 
-    ``policy`` is a :class:`DecodePolicy` or the preset ``"hf"``, ``"vllm"``, ``"sglang"`` or ``"pillow"``.
-    ``max_pixels`` is the limit on width times height (2**27 unless given), checked against the header before
-    any pixel is decoded. Raises :class:`MediaError`.
+    ``policy`` is a :class:`DecodePolicy` or the name of a preset: ``"pillow"`` (the default), ``"hf"``,
+    ``"vllm"`` or ``"sglang"``. ``max_pixels`` sets the limit on width times height (134,217,728 unless told
+    otherwise), which is checked against the header before any pixel is decoded. Raises :class:`MediaError`.
     """
-    return _native.decode_image(bytes(data), policy, max_pixels)
+    return _native.decode_image(data, policy, max_pixels)
+
+
+def decode_batch(
+    datas: Iterable[Buffer], policy: str | DecodePolicy | None = None, max_pixels: int | None = None
+) -> list[Image]:
+    """:func:`decode` of each item, one item a thread of the pool. An error names its item."""
+    return _native.decode_batch([bytes(data) for data in datas], policy, max_pixels)
 
 
 def resize(

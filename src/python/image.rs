@@ -112,7 +112,8 @@ pub fn content<'a>(data: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> {
     Ok(Cow::Owned(buffer.to_vec(data.py())?))
 }
 
-fn limits(max_pixels: Option<u64>) -> Limits {
+/// The usual limits, with the caller's on pixels.
+pub fn limits(max_pixels: Option<u64>) -> Limits {
     let limits = Limits::default();
     Limits { pixels: max_pixels.unwrap_or(limits.pixels), ..limits }
 }

@@ -1,11 +1,15 @@
 //! Bindings of `crate::pixels` on NumPy arrays.
 
 use half::vec::HalfFloatVecExt;
-use numpy::{PyArray2, PyArrayMethods, PyReadonlyArray2, PyReadonlyArrayDyn, PyUntypedArrayMethods};
+use numpy::{
+    PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray2, PyReadonlyArrayDyn, PyUntypedArrayMethods,
+};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use rayon::prelude::*;
 
 use super::pool;
+use crate::image;
 use crate::pixels::{
     self, Arithmetic, Canvas, Execution, Filter, Level, Normalize, PatchLayout, PatchOrder, PixelValues,
     Recipe, SampleOrder, Samples, SmartRule, View, prepare_view, resize_view, resize_view_f32,
@@ -31,7 +35,9 @@ fn view<'a>(array: &'a Pixels<'_>) -> Result<View<'a>> {
             )));
         }
     };
-    let samples = array.as_slice().map_err(|_| Error::argument("an image array must be C-contiguous"))?;
+    // A slice is given for Fortran's order too.
+    let samples = array.as_slice().ok().filter(|_| array.is_c_contiguous());
+    let samples = samples.ok_or_else(|| Error::argument("an image array must be C-contiguous"))?;
     View::new(samples, side(width), side(height), u8::try_from(channels).unwrap_or(u8::MAX))
 }
 
@@ -74,8 +80,8 @@ impl Resized {
         let mut shape = source.shape().to_vec();
         (shape[0], shape[1]) = (size.1 as usize, size.0 as usize);
         Ok(match self {
-            Self::Levels(samples) => numpy::PyArray1::from_vec(py, samples).reshape(shape)?.into_any(),
-            Self::Values(samples) => numpy::PyArray1::from_vec(py, samples).reshape(shape)?.into_any(),
+            Self::Levels(samples) => PyArray1::from_vec(py, samples).reshape(shape)?.into_any(),
+            Self::Values(samples) => PyArray1::from_vec(py, samples).reshape(shape)?.into_any(),
         })
     }
 }
@@ -115,7 +121,7 @@ fn resize_batch<'py>(
     let jobs = batch(&images, &sizes)?;
     let outs = py.detach(|| {
         on_pool(true, || {
-            each(&jobs, |view, size| resized(view, *size, filter, arithmetic, Execution::default()))
+            each(&jobs, |(view, size)| resized(view, **size, filter, arithmetic, Execution::default()))
         })
     })?;
     outs.into_iter()
@@ -124,10 +130,40 @@ fn resize_batch<'py>(
         .collect()
 }
 
+/// Decodes files on the pool; see `preprocess.decode_batch`.
+#[pyfunction]
+#[pyo3(signature = (datas, policy=None, max_pixels=None))]
+fn decode_batch<'py>(
+    py: Python<'py>,
+    datas: Vec<Bound<'py, PyBytes>>,
+    policy: Option<&Bound<'py, PyAny>>,
+    max_pixels: Option<u64>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let policy = super::image::policy(policy)?;
+    let limits = super::image::limits(max_pixels);
+    check_batch(datas.len())?;
+    let datas: Vec<&[u8]> = datas.iter().map(|data| data.as_bytes()).collect();
+    let images =
+        py.detach(|| on_pool(true, || each(&datas, |data| image::decode(data, &policy, &limits))))?;
+    let array = |image: image::Image| {
+        let shape = [image.height as usize, image.width as usize, usize::from(image.channels)];
+        Ok(PyArray1::from_vec(py, image.samples).reshape(shape)?.into_any())
+    };
+    images.into_iter().map(array).collect()
+}
+
+fn check_batch(images: usize) -> Result<()> {
+    if images > MAX_BATCH {
+        return Err(Error::argument(format!("a batch of {images} images: at most {MAX_BATCH} are allowed")));
+    }
+    Ok(())
+}
+
 fn batch<'a, P>(images: &'a [Pixels<'_>], parameters: &'a [P]) -> Result<Vec<(View<'a>, &'a P)>> {
-    if images.len() != parameters.len() || images.len() > MAX_BATCH {
+    check_batch(images.len())?;
+    if images.len() != parameters.len() {
         return Err(Error::argument(format!(
-            "{} images with {} sizes: a batch has one size an image and at most {MAX_BATCH} images",
+            "{} images with {} sizes: a batch has one size an image",
             images.len(),
             parameters.len()
         )));
@@ -142,14 +178,11 @@ fn batch<'a, P>(images: &'a [Pixels<'_>], parameters: &'a [P]) -> Result<Vec<(Vi
         .collect()
 }
 
-fn each<P: Sync, T: Send>(
-    jobs: &[(View, &P)],
-    run: impl Fn(&View, &P) -> Result<T> + Sync,
-) -> Result<Vec<T>> {
-    let item = |(i, (view, parameter)): (usize, &(View, &P))| {
-        run(view, parameter).map_err(|error| error.at(format!("image {i}")))
-    };
-    jobs.par_iter().enumerate().map(item).collect()
+/// Runs all items on the current pool. The first fault in their order names its item.
+fn each<J: Sync, T: Send>(jobs: &[J], run: impl Fn(&J) -> Result<T> + Sync + Send) -> Result<Vec<T>> {
+    let results: Vec<Result<T>> = jobs.par_iter().map(run).collect();
+    let named = |(i, result): (usize, Result<T>)| result.map_err(|error| error.at(format!("image {i}")));
+    results.into_iter().enumerate().map(named).collect()
 }
 
 /// Tables from 8-bit levels to a tower's values; see `preprocess.Normalization`.
@@ -163,7 +196,7 @@ impl Normalization {
     fn from_table(table: PyReadonlyArray2<'_, f32>, fill: [f32; 3]) -> PyResult<Self> {
         let values = table.as_slice().ok().and_then(|values| values.as_chunks::<256>().0.first_chunk::<3>());
         match values {
-            Some(values) if table.shape() == [3, 256] => {
+            Some(values) if table.shape() == [3, 256] && table.is_c_contiguous() => {
                 let lookup = |channel: usize, level: u8| values[channel][usize::from(level)];
                 Ok(Self(Normalize::from_fn(lookup).with_fill(fill)))
             }
@@ -204,7 +237,7 @@ impl Normalization {
 
     /// float32 [3, 256].
     fn table<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray2<f32>>> {
-        numpy::PyArray1::from_slice(py, self.0.table.as_flattened()).reshape([3, 256])
+        PyArray1::from_slice(py, self.0.table.as_flattened()).reshape([3, 256])
     }
 }
 
@@ -255,12 +288,12 @@ impl PixelRecipe {
 fn matrix(py: Python<'_>, values: PixelValues) -> PyResult<Bound<'_, PyAny>> {
     let shape = [values.rows, values.columns];
     Ok(match values.samples {
-        Samples::F32(samples) => numpy::PyArray1::from_vec(py, samples).reshape(shape)?.into_any(),
+        Samples::F32(samples) => PyArray1::from_vec(py, samples).reshape(shape)?.into_any(),
         Samples::Bf16(samples) => {
-            numpy::PyArray1::from_vec(py, samples.reinterpret_into()).reshape(shape)?.into_any()
+            PyArray1::from_vec(py, samples.reinterpret_into()).reshape(shape)?.into_any()
         }
         Samples::F16(samples) => {
-            let bits = numpy::PyArray1::from_vec(py, samples.reinterpret_into()).reshape(shape)?;
+            let bits = PyArray1::from_vec(py, samples.reinterpret_into()).reshape(shape)?;
             bits.call_method1("view", ("float16",))?
         }
     })
@@ -292,7 +325,7 @@ fn prepare_batch<'py>(
     let jobs = batch(&images, &canvases)?;
     let outs = py.detach(|| {
         on_pool(true, || {
-            each(&jobs, |view, canvas| prepare_view(view, &recipe.at(canvas), Execution::default()))
+            each(&jobs, |(view, canvas)| prepare_view(view, &recipe.at(canvas), Execution::default()))
         })
     })?;
     outs.into_iter().map(|values| matrix(py, values)).collect()
@@ -345,6 +378,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(resize_batch, module)?)?;
     module.add_function(wrap_pyfunction!(prepare, module)?)?;
     module.add_function(wrap_pyfunction!(prepare_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(decode_batch, module)?)?;
     module.add_function(wrap_pyfunction!(smart_resize, module)?)?;
     module.add_function(wrap_pyfunction!(scaled_dimensions, module)?)?;
     module.add_function(wrap_pyfunction!(threads, module)?)?;

@@ -21,7 +21,9 @@ Preprocess = Callable[[bytes], tuple[torch.Tensor, torch.Tensor]]
 Forward = Callable[[torch.Tensor, torch.Tensor, str], torch.Tensor]
 
 
-def checkpoint(family: str, folder: Path, seed: int, source: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+def checkpoint(
+    family: str, folder: Path, seed: int, source: Path, change: Callable[[dict[str, Any]], object]
+) -> Path:
     """A seeded checkpoint like the demonstration's `source`, its config.json changed."""
     config = json.loads((source / "config.json").read_text("utf-8"))
     change(config)
@@ -98,7 +100,9 @@ def check_embeddings(
 def check_float16(encoder_of: Callable[[str], Encoder], media: Iterable[Spec]) -> None:
     """float16, which upstream is not run in, near our float32."""
     for spec in media:
-        wide, low = (encoder_of(dtype).encode_image(spec.data())["embeddings"] for dtype in ("float32", "float16"))
+        wide, low = (
+            encoder_of(dtype).encode_image(spec.data())["embeddings"] for dtype in ("float32", "float16")
+        )
         assert low.dtype == torch.float16
         assert goldens.relative(low.float().numpy(), wide.numpy()) <= 2.5e-3, spec
 
