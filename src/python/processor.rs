@@ -19,6 +19,8 @@ use crate::{Dtype, Error};
 type GridThw = (u32, u32, u32);
 /// ((width, height), canvas, grid, tokens) of one image.
 type Outline = ((u32, u32), CanvasTuple, GridThw, usize);
+/// (side, lines, tokens of a line, first row, rows from line to line) of a raster of tokens.
+type TokenPlaces = (u32, usize, usize, usize, usize);
 
 /// The preprocessing of one checkpoint's family.
 #[pyclass(frozen, module = "mm_libtorch_encoder._native")]
@@ -82,7 +84,7 @@ impl Processor {
 
     /// (patches of a token's side, lines, tokens of a line, first row, rows from line to line) of the embeddings of
     /// a grid; None where they are no raster.
-    fn token_grid(&self, grid: GridThw) -> PyResult<Option<(u32, usize, usize, usize, usize)>> {
+    fn token_grid(&self, grid: GridThw) -> PyResult<Option<TokenPlaces>> {
         let (frames, height, width) = grid;
         let found = self.preprocessor.family().token_grid(Grid { frames, height, width })?;
         Ok(found.map(|tokens| (tokens.side, tokens.rows, tokens.columns, tokens.first, tokens.stride)))

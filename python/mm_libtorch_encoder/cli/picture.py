@@ -13,9 +13,10 @@ from .font import shortened, text_mask, text_width
 Pixels = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
-# Pixels that a panel's longer side aims at, that its shorter one has at least, and a patch's side at most.
-PANEL_SIDE, LEAST_PANEL_SIDE = 832, 24
-LARGEST_CELL = 64
+# Pixels that a panel's longer side aims at, and that a patch's side has at most.
+PANEL_SIDE, LARGEST_CELL = 832, 64
+# Thin strips: pixels that the shorter side should have, and that the longer one may take for it.
+LEAST_PANEL_SIDE, STRIP_PANEL_SIDE = 24, 2048
 # Lines closer than this would hide the picture.
 LEAST_LINE_DISTANCE = 6
 # Panels wider than this many times their height stand one above the other.
@@ -46,8 +47,9 @@ class Grid:
     @property
     def cell(self) -> int:
         """Pixels of a patch's side on a panel."""
-        fitting = min(LARGEST_CELL, PANEL_SIDE // max(self.rows, self.columns))
-        return max(fitting, -(-LEAST_PANEL_SIDE // min(self.rows, self.columns)))
+        longer, shorter = max(self.rows, self.columns), min(self.rows, self.columns)
+        visible = min(-(-LEAST_PANEL_SIDE // shorter), STRIP_PANEL_SIDE // longer)
+        return max(1, visible, min(LARGEST_CELL, PANEL_SIDE // longer))
 
     @property
     def panel(self) -> tuple[int, int]:
