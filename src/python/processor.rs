@@ -95,6 +95,8 @@ impl Processor {
         let (bytes, policy, limits) =
             (data.as_bytes(), self.preprocessor.policy(), self.preprocessor.limits());
         let image = py.detach(|| image::decode(bytes, policy, limits))?;
+        // A family that composites for itself decodes into other modes.
+        let image = if image.channels == 3 { image } else { image.to_rgb() };
         let shape = [image.height as usize, image.width as usize, usize::from(image.channels)];
         PyArray1::from_vec(py, image.samples).reshape(shape)
     }
