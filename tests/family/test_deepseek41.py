@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import checkpoints
 import images
 import parity
 import pytest
@@ -170,7 +171,7 @@ class TestAgainstSglang:
 
     @pytest.mark.parametrize("seed", range(3))
     def test_embeddings(self, seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
-        folder = parity.checkpoint(FAMILY, tmp_path / "tiny", seed, demo_checkpoint(FAMILY), lambda config: None)
+        folder = parity.checkpoint(FAMILY, tmp_path / "tiny", seed, demo_checkpoint(FAMILY))
         compare(folder, MEDIA)
 
     @pytest.mark.parametrize("seed", range(2))
@@ -234,16 +235,16 @@ def test_wrong_configurations(
 
 def test_the_retired_release_is_refused(tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
     """Its weights have one vector more."""
-    folder = parity.changed(demo_checkpoint(FAMILY), tmp_path / "changed", lambda config: None)
-    parity.edit_tensors(folder, lambda tensors: tensors.update(image_pad=torch.zeros(96, dtype=torch.bfloat16)))
+    folder = checkpoints.copied(demo_checkpoint(FAMILY), tmp_path / "changed")
+    checkpoints.edit_tensors(folder, lambda tensors: tensors.update(image_pad=torch.zeros(96, dtype=torch.bfloat16)))
     with pytest.raises(CheckpointError, match='1 unexpected: "image_pad"'):
         Encoder(folder, "", "cpu")
 
 
 def test_tensors_of_the_language_model_do_not_matter(tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
-    folder = parity.changed(demo_checkpoint(FAMILY), tmp_path / "changed", lambda config: None)
+    folder = checkpoints.copied(demo_checkpoint(FAMILY), tmp_path / "changed")
     extra = {"layers.0.ffn.gate.bias_vl": torch.zeros(3), "embed.weight": torch.zeros(3, 2, dtype=torch.int8)}
-    parity.edit_tensors(folder, lambda tensors: tensors.update(extra))
+    checkpoints.edit_tensors(folder, lambda tensors: tensors.update(extra))
     with Encoder(folder, "", "cpu") as encoder:
         assert encoder.family == FAMILY
 
