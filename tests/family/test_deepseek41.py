@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import checkpoints
 import images
 import parity
 import pytest
@@ -19,8 +20,7 @@ from reference import deepseek
 FAMILY = "deepseek41"
 PATCH = 14
 needs_sglang = pytest.mark.skipif(
-    importlib.util.find_spec("sglang") is None,
-    reason="not run: needs sglang 0.5.23, the reference of this family",
+    importlib.util.find_spec("sglang") is None, reason="not run: needs sglang 0.5.23, the reference of this family"
 )
 CheckpointOf = Callable[[str], Path]
 
@@ -103,11 +103,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory, demo_checkpoint: CheckpointOf
     """A checkpoint that caps wide images at four to one."""
     folder = tmp_path_factory.mktemp("wide") / "checkpoint"
     return parity.checkpoint(
-        FAMILY,
-        folder,
-        1,
-        demo_checkpoint(FAMILY),
-        lambda config: config["vision_config"].update(max_wh_ratio=4),
+        FAMILY, folder, 1, demo_checkpoint(FAMILY), lambda config: config["vision_config"].update(max_wh_ratio=4)
     )
 
 
@@ -121,10 +117,7 @@ def test_capped_wide_images_are_stretched(wide: Path) -> None:
             box = (to_height, to_width, to_height, to_width, 0, 0)
             grids = torch.tensor([[1, rows, columns]])
             parity.check_pixels(
-                processor,
-                data,
-                lambda data, b=box, g=grids: (deepseek.pillow_pixels(data, b, PATCH), g),
-                width,
+                processor, data, lambda data, b=box, g=grids: (deepseek.pillow_pixels(data, b, PATCH), g), width
             )
 
 
@@ -167,12 +160,8 @@ class TestAgainstSglang:
         folder = demo_checkpoint(FAMILY)
         processor = _native.Processor(folder, "", FAMILY, backend=backend)
         for seed, (width, height) in enumerate(images.sizes(200, 2024, 4000)):
-            data = images.encode(
-                images.picture(width, height, seed, grain_only=seed % 2 == 0), compress_level=0
-            )
-            parity.check_pixels(
-                processor, data, lambda data: deepseek.preprocess(folder, data, backend), (width, height)
-            )
+            data = images.encode(images.picture(width, height, seed, grain_only=seed % 2 == 0), compress_level=0)
+            parity.check_pixels(processor, data, lambda data: deepseek.preprocess(folder, data, backend), (width, height))
 
     @pytest.mark.parametrize(("name", "data"), list(special_inputs()))
     def test_special_inputs(self, name: str, data: bytes, demo_checkpoint: CheckpointOf) -> None:
@@ -182,15 +171,11 @@ class TestAgainstSglang:
 
     @pytest.mark.parametrize("seed", range(3))
     def test_embeddings(self, seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
-        folder = parity.checkpoint(
-            FAMILY, tmp_path / "tiny", seed, demo_checkpoint(FAMILY), lambda config: None
-        )
+        folder = parity.checkpoint(FAMILY, tmp_path / "tiny", seed, demo_checkpoint(FAMILY))
         compare(folder, MEDIA)
 
     @pytest.mark.parametrize("seed", range(2))
-    def test_embeddings_of_published_width(
-        self, seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf
-    ) -> None:
+    def test_embeddings_of_published_width(self, seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
         def widen(config: dict[str, Any]) -> None:
             config["text_config"]["hidden_size"] = 5120
             config["vision_config"].update(
@@ -250,18 +235,16 @@ def test_wrong_configurations(
 
 def test_the_retired_release_is_refused(tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
     """Its weights have one vector more."""
-    folder = parity.changed(demo_checkpoint(FAMILY), tmp_path / "changed", lambda config: None)
-    parity.edit_tensors(
-        folder, lambda tensors: tensors.update(image_pad=torch.zeros(96, dtype=torch.bfloat16))
-    )
+    folder = checkpoints.copied(demo_checkpoint(FAMILY), tmp_path / "changed")
+    checkpoints.edit_tensors(folder, lambda tensors: tensors.update(image_pad=torch.zeros(96, dtype=torch.bfloat16)))
     with pytest.raises(CheckpointError, match='1 unexpected: "image_pad"'):
         Encoder(folder, "", "cpu")
 
 
 def test_tensors_of_the_language_model_do_not_matter(tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
-    folder = parity.changed(demo_checkpoint(FAMILY), tmp_path / "changed", lambda config: None)
+    folder = checkpoints.copied(demo_checkpoint(FAMILY), tmp_path / "changed")
     extra = {"layers.0.ffn.gate.bias_vl": torch.zeros(3), "embed.weight": torch.zeros(3, 2, dtype=torch.int8)}
-    parity.edit_tensors(folder, lambda tensors: tensors.update(extra))
+    checkpoints.edit_tensors(folder, lambda tensors: tensors.update(extra))
     with Encoder(folder, "", "cpu") as encoder:
         assert encoder.family == FAMILY
 
@@ -293,9 +276,7 @@ def test_grids_that_cannot_be(shared_encoder: Callable[..., Encoder]) -> None:
 
 def test_an_image_over_the_budget_of_an_odd_checkpoint(tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
     """A budget of four tokens: one column, or an error that says so; never more tokens than allowed."""
-    folder = parity.checkpoint(
-        FAMILY, tmp_path / "small", 1, demo_checkpoint(FAMILY), vision(max_image_tokens=4)
-    )
+    folder = parity.checkpoint(FAMILY, tmp_path / "small", 1, demo_checkpoint(FAMILY), vision(max_image_tokens=4))
     processor = _native.Processor(folder, "", FAMILY)
     for width, height in images.sizes(500, 3, 3000):
         try:

@@ -3,48 +3,36 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import checkpoints
 import goldens
 import numpy as np
 import torch
 from images import Spec
 from mm_libtorch_encoder import Encoder, _native
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 
 # (pixel values, grids) of encoded bytes, and embeddings of pixel values and grids in a dtype.
 Preprocess = Callable[[bytes], tuple[torch.Tensor, torch.Tensor]]
+Change = Callable[[dict[str, Any]], object]
 Forward = Callable[[torch.Tensor, torch.Tensor, str], torch.Tensor]
 
 
-def checkpoint(
-    family: str, folder: Path, seed: int, source: Path, change: Callable[[dict[str, Any]], object]
-) -> Path:
-    """A seeded checkpoint like the demonstration's `source`, its config.json changed."""
+def checkpoint(family: str, folder: Path, seed: int, source: Path, change: Change = lambda config: None) -> Path:
+    """A seeded checkpoint like the demonstration's `source`, its config.json changed and its weights to match."""
     config = json.loads((source / "config.json").read_text("utf-8"))
     change(config)
     _native.make_checkpoint(family, folder, seed, files={"config.json": json.dumps(config)})
     return folder
 
 
-def changed(source: Path, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+def changed(source: Path, folder: Path, change: Change) -> Path:
     """A copy of the checkpoint `source` with the same weights, its config.json changed."""
-    shutil.copytree(source, folder)
-    config = json.loads((source / "config.json").read_text("utf-8"))
-    change(config)
-    (folder / "config.json").write_text(json.dumps(config), "utf-8")
+    checkpoints.edit(checkpoints.copied(source, folder), "config.json", change)
     return folder
-
-
-def edit_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
-    """Lets `change` work on a checkpoint's tensors by their full names."""
-    tensors = load_file(folder / "model.safetensors")
-    change(tensors)
-    save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
 
 
 def bits(values: torch.Tensor) -> NDArray[Any]:
@@ -100,9 +88,7 @@ def check_embeddings(
 def check_float16(encoder_of: Callable[[str], Encoder], media: Iterable[Spec]) -> None:
     """float16, which upstream is not run in, near our float32."""
     for spec in media:
-        wide, low = (
-            encoder_of(dtype).encode_image(spec.data())["embeddings"] for dtype in ("float32", "float16")
-        )
+        wide, low = (encoder_of(dtype).encode_image(spec.data())["embeddings"] for dtype in ("float32", "float16"))
         assert low.dtype == torch.float16
         assert goldens.relative(low.float().numpy(), wide.numpy()) <= 2.5e-3, spec
 
