@@ -69,18 +69,19 @@ impl Encoder {
         if grids.is_empty() {
             return Err(Error::argument("grid_thws must have at least one row"));
         }
-        for grid in &grids {
-            family.tokens(*grid)?;
-        }
-        let rows = grids.iter().try_fold(0usize, |sum, grid| sum.checked_add(grid.patches()));
-        if rows != Some(pixels.rows) || pixels.columns != family.patch_columns() {
+        // Before anything in proportion to a grid: its sides may be of any size.
+        let needed = grids.iter().try_fold(0usize, |sum, grid| sum.checked_add(grid.checked_patches()?));
+        if needed != Some(pixels.rows) || pixels.columns != family.patch_columns() {
             return Err(Error::argument(format!(
                 "pixel_values is [{}, {}], but the grids need [{}, {}]",
                 pixels.rows,
                 pixels.columns,
-                rows.map_or("too many".into(), |rows| rows.to_string()),
+                needed.map_or("too many".into(), |rows| rows.to_string()),
                 family.patch_columns()
             )));
+        }
+        for grid in &grids {
+            family.tokens(*grid)?;
         }
         self.queue(jobs, pixels, grids, String::new(), Times::default())
     }
@@ -140,7 +141,8 @@ impl Drop for Encoder {
     fn drop(&mut self) {
         if self.close().is_err() {
             // A forked child: the worker's handle means nothing here and must not be touched.
-            std::mem::forget(self.lane.lock().unwrap_or_else(PoisonError::into_inner).take());
+            // Nor is its lock to be waited for: a thread of the parent may have held it at the fork.
+            std::mem::forget(self.lane.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
 }
