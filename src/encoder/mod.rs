@@ -21,9 +21,6 @@ use crate::torch::Device;
 use crate::{Dtype, Error, Result};
 use worker::Job;
 
-/// Most frames, rows or columns of a grid that a caller gives.
-const MAX_GRID_SIDE: u32 = 1 << 20;
-
 /// A tower with its weights, ready to encode from any thread of this process.
 pub struct Encoder {
     preprocessor: Preprocessor,
@@ -72,25 +69,19 @@ impl Encoder {
         if grids.is_empty() {
             return Err(Error::argument("grid_thws must have at least one row"));
         }
-        for grid in &grids {
-            // Products of such sides stay within 64 bits.
-            if [grid.frames, grid.height, grid.width].iter().any(|&side| side > MAX_GRID_SIDE) {
-                return Err(Error::argument(format!(
-                    "a grid of {}x{}x{} patches: the most allowed of each is {MAX_GRID_SIDE}",
-                    grid.frames, grid.height, grid.width
-                )));
-            }
-            family.tokens(*grid)?;
-        }
-        let rows = grids.iter().try_fold(0usize, |sum, grid| sum.checked_add(grid.patches()));
-        if rows != Some(pixels.rows) || pixels.columns != family.patch_columns() {
+        // Before anything in proportion to a grid: its sides may be of any size.
+        let needed = grids.iter().try_fold(0usize, |sum, grid| sum.checked_add(grid.checked_patches()?));
+        if needed != Some(pixels.rows) || pixels.columns != family.patch_columns() {
             return Err(Error::argument(format!(
                 "pixel_values is [{}, {}], but the grids need [{}, {}]",
                 pixels.rows,
                 pixels.columns,
-                rows.map_or("too many".into(), |rows| rows.to_string()),
+                needed.map_or("too many".into(), |rows| rows.to_string()),
                 family.patch_columns()
             )));
+        }
+        for grid in &grids {
+            family.tokens(*grid)?;
         }
         self.queue(jobs, pixels, grids, String::new(), Times::default())
     }
@@ -150,7 +141,8 @@ impl Drop for Encoder {
     fn drop(&mut self) {
         if self.close().is_err() {
             // A forked child: the worker's handle means nothing here and must not be touched.
-            std::mem::forget(self.lane.lock().unwrap_or_else(PoisonError::into_inner).take());
+            // Nor is its lock to be waited for: a thread of the parent may have held it at the fork.
+            std::mem::forget(self.lane.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
 }

@@ -14,13 +14,15 @@ import parity
 import pytest
 import torch
 from images import Spec
-from mm_libtorch_encoder import CheckpointError, Encoder, MediaError, _native
 from reference import deepseek
+
+from mm_libtorch_encoder import CheckpointError, Encoder, MediaError, _native
 
 FAMILY = "deepseek41"
 PATCH = 14
 needs_sglang = pytest.mark.skipif(
-    importlib.util.find_spec("sglang") is None, reason="not run: needs sglang 0.5.23, the reference of this family"
+    importlib.util.find_spec("sglang") is None,
+    reason="not run: needs sglang 0.5.23, the reference of this family",
 )
 CheckpointOf = Callable[[str], Path]
 
@@ -103,7 +105,11 @@ def wide(tmp_path_factory: pytest.TempPathFactory, demo_checkpoint: CheckpointOf
     """A checkpoint that caps wide images at four to one."""
     folder = tmp_path_factory.mktemp("wide") / "checkpoint"
     return parity.checkpoint(
-        FAMILY, folder, 1, demo_checkpoint(FAMILY), lambda config: config["vision_config"].update(max_wh_ratio=4)
+        FAMILY,
+        folder,
+        1,
+        demo_checkpoint(FAMILY),
+        lambda config: config["vision_config"].update(max_wh_ratio=4),
     )
 
 
@@ -117,7 +123,10 @@ def test_capped_wide_images_are_stretched(wide: Path) -> None:
             box = (to_height, to_width, to_height, to_width, 0, 0)
             grids = torch.tensor([[1, rows, columns]])
             parity.check_pixels(
-                processor, data, lambda data, b=box, g=grids: (deepseek.pillow_pixels(data, b, PATCH), g), width
+                processor,
+                data,
+                lambda data, b=box, g=grids: (deepseek.pillow_pixels(data, b, PATCH), g),
+                width,
             )
 
 
@@ -160,8 +169,12 @@ class TestAgainstSglang:
         folder = demo_checkpoint(FAMILY)
         processor = _native.Processor(folder, "", FAMILY, backend=backend)
         for seed, (width, height) in enumerate(images.sizes(200, 2024, 4000)):
-            data = images.encode(images.picture(width, height, seed, grain_only=seed % 2 == 0), compress_level=0)
-            parity.check_pixels(processor, data, lambda data: deepseek.preprocess(folder, data, backend), (width, height))
+            data = images.encode(
+                images.picture(width, height, seed, grain_only=seed % 2 == 0), compress_level=0
+            )
+            parity.check_pixels(
+                processor, data, lambda data: deepseek.preprocess(folder, data, backend), (width, height)
+            )
 
     @pytest.mark.parametrize(("name", "data"), list(special_inputs()))
     def test_special_inputs(self, name: str, data: bytes, demo_checkpoint: CheckpointOf) -> None:
@@ -175,7 +188,9 @@ class TestAgainstSglang:
         compare(folder, MEDIA)
 
     @pytest.mark.parametrize("seed", range(2))
-    def test_embeddings_of_published_width(self, seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
+    def test_embeddings_of_published_width(
+        self, seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf
+    ) -> None:
         def widen(config: dict[str, Any]) -> None:
             config["text_config"]["hidden_size"] = 5120
             config["vision_config"].update(
@@ -236,7 +251,9 @@ def test_wrong_configurations(
 def test_the_retired_release_is_refused(tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
     """Its weights have one vector more."""
     folder = checkpoints.copied(demo_checkpoint(FAMILY), tmp_path / "changed")
-    checkpoints.edit_tensors(folder, lambda tensors: tensors.update(image_pad=torch.zeros(96, dtype=torch.bfloat16)))
+    checkpoints.edit_tensors(
+        folder, lambda tensors: tensors.update(image_pad=torch.zeros(96, dtype=torch.bfloat16))
+    )
     with pytest.raises(CheckpointError, match='1 unexpected: "image_pad"'):
         Encoder(folder, "", "cpu")
 
@@ -276,7 +293,9 @@ def test_grids_that_cannot_be(shared_encoder: Callable[..., Encoder]) -> None:
 
 def test_an_image_over_the_budget_of_an_odd_checkpoint(tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
     """A budget of four tokens: one column, or an error that says so; never more tokens than allowed."""
-    folder = parity.checkpoint(FAMILY, tmp_path / "small", 1, demo_checkpoint(FAMILY), vision(max_image_tokens=4))
+    folder = parity.checkpoint(
+        FAMILY, tmp_path / "small", 1, demo_checkpoint(FAMILY), vision(max_image_tokens=4)
+    )
     processor = _native.Processor(folder, "", FAMILY)
     for width, height in images.sizes(500, 3, 3000):
         try:

@@ -12,8 +12,9 @@ import goldens
 import numpy as np
 import torch
 from images import Spec
-from mm_libtorch_encoder import Encoder, _native
 from numpy.typing import NDArray
+
+from mm_libtorch_encoder import Encoder, _native
 
 # (pixel values, grids) of encoded bytes, and embeddings of pixel values and grids in a dtype.
 Preprocess = Callable[[bytes], tuple[torch.Tensor, torch.Tensor]]
@@ -21,7 +22,9 @@ Change = Callable[[dict[str, Any]], object]
 Forward = Callable[[torch.Tensor, torch.Tensor, str], torch.Tensor]
 
 
-def checkpoint(family: str, folder: Path, seed: int, source: Path, change: Change = lambda config: None) -> Path:
+def checkpoint(
+    family: str, folder: Path, seed: int, source: Path, change: Change = lambda config: None
+) -> Path:
     """A seeded checkpoint like the demonstration's `source`, its config.json changed and its weights to match."""
     config = json.loads((source / "config.json").read_text("utf-8"))
     change(config)
@@ -88,7 +91,9 @@ def check_embeddings(
 def check_float16(encoder_of: Callable[[str], Encoder], media: Iterable[Spec]) -> None:
     """float16, which upstream is not run in, near our float32."""
     for spec in media:
-        wide, low = (encoder_of(dtype).encode_image(spec.data())["embeddings"] for dtype in ("float32", "float16"))
+        wide, low = (
+            encoder_of(dtype).encode_image(spec.data())["embeddings"] for dtype in ("float32", "float16")
+        )
         assert low.dtype == torch.float16
         assert goldens.relative(low.float().numpy(), wide.numpy()) <= 2.5e-3, spec
 
