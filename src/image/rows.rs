@@ -171,6 +171,20 @@ impl Rows {
         (&mut self.image.samples, stride)
     }
 
+    /// Writes samples of 0, which need not be black, to the rows from `y` on: what a file leaves out.
+    pub(super) fn blank(&mut self, y: u32) {
+        let samples = match self.colour {
+            Colour::Grey { .. } | Colour::Bilevel | Colour::Levels { .. } | Colour::Indexed { .. } => 1,
+            Colour::GreyAlpha { .. } => 2,
+            Colour::Rgb { .. } => 3,
+            Colour::Rgba { .. } | Colour::Cmyk => 4,
+        };
+        let row = vec![0; self.image.width as usize * samples];
+        for y in y..self.image.height {
+            self.put(0, y, &row);
+        }
+    }
+
     /// Writes `row` to the pixels from (`x`, `y`) on; what would lie outside is left out.
     pub(super) fn put(&mut self, x: u32, y: u32, row: &[u8]) {
         self.scatter(x, y, 1, row);

@@ -7,6 +7,7 @@ import io
 import struct
 import threading
 import time
+import zlib
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from mm_libtorch_encoder import _native
 from tests.image import reference
 from tests.image.corpus import with_adobe_transform, without_adobe_marker
 from tests.image.pictures import exif_block, levels, noise, picture, saved
-from tests.image.png_writer import chunk, png
+from tests.image.png_writer import SIGNATURE, chunk, header, png, stream
 from tests.image.test_limits import claims, large_png
+from tests.image.tiff_writer import of_kind
 
 Policy = _native.DecodePolicy
 
@@ -258,3 +260,31 @@ def test_memory_is_flat() -> None:
 
     before = rounds(50)
     assert rounds(1000) - before < 4 << 10
+
+
+def test_pixels_that_a_file_leaves_out_have_sample_0() -> None:
+    """Which is not black in a palette, in ink, or under a background."""
+    palette = [chunk(b"PLTE", noise(256, 1, 3).tobytes())]
+    files = {}
+    for interlaced in (False, True):
+        plain = levels(30, 40, 1)
+        rows = stream(plain, 8, [0], interlaced)
+        line = 31 if not interlaced else 5
+        data = zlib.compress(rows[: line * 3])
+        head = SIGNATURE + header(30, 40, 8, 3, interlaced)
+        files[f"png {interlaced}"] = head + palette[0] + chunk(b"IDAT", data) + chunk(b"IEND")
+    place = struct.pack(">IIIIIHHBB", 0, 10, 8, 3, 4, 1, 10, 0, 0)
+    part = zlib.compress(stream(levels(10, 8, 4), 8, [0], False))
+    files["apng"] = SIGNATURE + header(30, 40, 8, 6) + chunk(b"acTL", struct.pack(">II", 2, 0))
+    files["apng"] += chunk(b"fcTL", place) + chunk(b"IDAT", part) + chunk(b"IEND")
+    for kind in ((3, 8, 1, (), 1, 1), (5, 8, 4, (), 1, 1), (2, 8, 4, (2,), 1, 1)):
+        whole = of_kind(kind, 40, 30, rows=10)
+        # Three strips become one.
+        entry = whole.index(struct.pack("<HHI", 273, 4, 3))
+        offset = int.from_bytes(whole[entry + 8 : entry + 12], "little")
+        first = whole[offset : offset + 4]
+        files[f"tiff {kind}"] = whole[: entry + 4] + struct.pack("<I", 1) + first + whole[entry + 12 :]
+    for name, data in files.items():
+        for alpha in ("drop", "over", "keep"):
+            expected = reference.pixels(data, alpha=alpha)
+            assert np.array_equal(_native.decode_image(data, Policy(alpha=alpha)), expected), name

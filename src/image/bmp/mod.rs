@@ -23,6 +23,9 @@ pub(super) fn decode(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result
     let colour = bitmap.colour(gate)?;
     let size = (bitmap.width, bitmap.height);
     let mut rows = Rows::new(gate, policy, size, colour, Orientation::default(), bitmap.working())?;
+    if policy.truncated == Truncated::Fill {
+        rows.blank(0);
+    }
     bitmap.rows(bytes, policy, gate, |y, row| rows.put(0, y, row))?;
     rows.finish(Orientation::default())
 }

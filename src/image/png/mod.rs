@@ -63,6 +63,10 @@ fn pixels(bytes: &[u8], head: &Head, policy: &DecodePolicy, gate: &Gate) -> Resu
     if policy.icc == Icc::Srgb {
         rows.profile(head.profile().as_deref(), policy);
     }
+    let whole = (width, height) == (head.width, head.height);
+    if head.interlaced || !whole {
+        rows.blank(0);
+    }
     let mut lines = Lines::new(bytes, head.data, policy.truncated, gate);
     let passes = if head.interlaced { &PASSES[..] } else { &[(0, 1, 0, 1)] };
     'passes: for &(column, across, row, down) in passes {
@@ -94,6 +98,9 @@ fn pixels(bytes: &[u8], head: &Head, policy: &DecodePolicy, gate: &Gate) -> Resu
                 left -= 1;
             }
             if ended {
+                if whole && !head.interlaced {
+                    rows.blank(target);
+                }
                 break 'passes;
             }
         }

@@ -167,7 +167,12 @@ fn raw(bytes: &[u8], ifd: &Ifd, grid: &Grid, policy: &DecodePolicy, picture: &mu
     let offsets = ifd.integers(if grid.tiled { tag::TILE_OFFSETS } else { tag::STRIP_OFFSETS });
     let offsets = offsets.ok_or_else(|| gate.error("does not say where its pixels lie"))?;
     let mut turned = Vec::new();
-    for place in places::raw(&offsets, layout, grid, gate)? {
+    let places = places::raw(&offsets, layout, grid, gate)?;
+    let drawn: u64 = places.iter().map(|place| u64::from(place.width) * u64::from(place.height)).sum();
+    if drawn < u64::from(layout.width) * u64::from(layout.height) || policy.truncated == Truncated::Fill {
+        picture.rows.blank(0);
+    }
+    for place in places {
         if place.plane >= picture.samples {
             return Err(gate.error("has more planes than its kind of pixels"));
         }
