@@ -72,7 +72,7 @@ class DecodePolicy:
     alpha: "drop", "over" (any transparency over `background`), "over-rgba" (only mode RGBA) or "keep".
     sixteen: 16-bit samples as "pillow" reads them, or "scale"d.
     truncated: "refuse" a file that ends early, or "fill" its missing part.
-    icc: "ignore" colour profiles.
+    icc: "ignore" colour profiles, or convert to "srgb".
 
     ValueError for another value.
     """
