@@ -113,6 +113,9 @@ def test_the_file_has_every_tensor_bit_for_bit(
     assert (metadata["model"], metadata["family"]) == ("demo", "qwen35")
     assert [row["file"] for row in json.loads(metadata["images"])] == names
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
+    first = out.read_bytes()
+    cli("encode", checkpoint, *paths, "--device", "cpu", "--dtype", dtype, "--model", "demo", "--out", out)
+    assert out.read_bytes() == first
 
 
 def test_a_bad_file_fails_alone(cli: Cli, checkpoint: Path, photos: Path, tmp_path: Path) -> None:

@@ -68,6 +68,13 @@ def test_the_left_panel_is_the_resized_picture_on_its_canvas() -> None:
     assert set(np.unique(panel[outside])) == {picture.PADDING_DARK, picture.PADDING_LIGHT}
 
 
+def test_transparent_pixels_are_white() -> None:
+    image = np.dstack([images.noise(8, 8), np.repeat(np.array([[0, 255]], np.uint8), 4, 1).repeat(8, 0)])
+    opaque = picture.over_white(image)
+    assert (opaque[:, :4] == 255).all()
+    assert (opaque[:, 4:] == image[:, 4:, :3]).all()
+
+
 def test_grid_lines_stand_between_patches_and_stronger_between_tokens() -> None:
     grid = Grid(4, 6, 2)
     size = grid.panel

@@ -78,9 +78,18 @@ def on_canvas(image: Pixels, canvas: tuple[int, int, int, int, int, int], panel:
     y_end = max(y + 1, round((top + content_height) * down))
     x_end = max(x + 1, round((left + content_width) * right))
     # First to the size that the tower sees, so that the panel shows its resolution.
-    small = preprocess.resize(np.ascontiguousarray(image[:, :, :3]), content_width, content_height)
+    small = preprocess.resize(image, content_width, content_height)
+    if small.shape[2] == 4:
+        small = over_white(small)
     out[y:y_end, x:x_end] = preprocess.resize(small, x_end - x, y_end - y)
     return out
+
+
+def over_white(image: Pixels) -> Pixels:
+    """RGBA on white: some families keep transparency up to their own background."""
+    alpha = image[:, :, 3:].astype(np.float32) / 255
+    opaque: Pixels = (image[:, :, :3] * alpha + 255 * (1 - alpha)).round().astype(np.uint8)
+    return opaque
 
 
 def with_grid(pixels: Pixels, grid: Grid) -> Pixels:
