@@ -141,9 +141,7 @@ class Encoder:
         matrix = pixel_values.detach().to("cpu", self.dtype).contiguous()
         if matrix.dtype != torch.float32:
             matrix = matrix.view(torch.uint16)
-        outcome = self._native.encode_pixels(
-            matrix.numpy(), [(int(f), int(r), int(c)) for f, r, c in grid_thws]
-        )
+        outcome = self._native.encode_pixels(matrix.numpy(), [_checked_grid(grid) for grid in grid_thws])
         if isinstance(outcome, BaseException):
             raise outcome
         return self._outputs(outcome)
@@ -196,6 +194,15 @@ def _as_bytes(image: object) -> bytes:
     if isinstance(image, (bytearray, memoryview)):
         return bytes(image)
     raise TypeError(f"an image must be given as bytes, not {type(image).__name__}")
+
+
+def _checked_grid(grid: Sequence[int]) -> tuple[int, int, int]:
+    frames, rows, columns = map(int, grid)
+    if not all(0 < side < 2**32 for side in (frames, rows, columns)):
+        raise ValueError(
+            f"a grid of {frames}x{rows}x{columns} patches: frames, rows and columns must be from 1 to 2^32 - 1"
+        )
+    return frames, rows, columns
 
 
 def _checked_counts(counts: Iterable[int], items: int) -> list[int]:

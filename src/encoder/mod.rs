@@ -69,11 +69,9 @@ impl Encoder {
         if grids.is_empty() {
             return Err(Error::argument("grid_thws must have at least one row"));
         }
-        for grid in &grids {
-            family.tokens(*grid)?;
-        }
-        let rows = grids.iter().try_fold(0usize, |sum, grid| sum.checked_add(grid.patches()));
-        if rows != Some(pixels.rows) || pixels.columns != family.patch_columns() {
+        // Before anything in proportion to a grid: its sides may be of any size.
+        let needed = grids.iter().try_fold(0usize, |sum, grid| sum.checked_add(grid.checked_patches()?));
+        if needed != Some(pixels.rows) || pixels.columns != family.patch_columns() {
             return Err(Error::argument(format!(
                 "pixel_values is [{}, {}], but the grids need [{}, {}]",
                 pixels.rows,

@@ -44,9 +44,14 @@ impl Grid {
         self.height as usize * self.width as usize
     }
 
-    /// Patches of all frames.
+    /// Patches of all frames; for a grid that was planned or has passed [`Grid::checked_patches`].
     pub fn patches(self) -> usize {
         self.frames as usize * self.frame_patches()
+    }
+
+    /// Patches of all frames; none where they are too many to count.
+    pub fn checked_patches(self) -> Option<usize> {
+        self.frame_patches().checked_mul(self.frames as usize)
     }
 }
 
