@@ -15,6 +15,7 @@ use crate::{Dtype, Error, Result};
 pub struct Preprocessor {
     family: Arc<dyn Family>,
     model: String,
+    options: Options,
     policy: DecodePolicy,
     limits: Limits,
 }
@@ -44,7 +45,7 @@ impl Preprocessor {
         let (checkpoint, family) = family::open(root, model, family, options)?;
         let policy = family.decode_policy();
         Ok((
-            Self { family: family.into(), model: model.into(), policy, limits: Limits::default() },
+            Self { family: family.into(), model: model.into(), options, policy, limits: Limits::default() },
             checkpoint,
         ))
     }
@@ -112,7 +113,8 @@ impl Preprocessor {
     /// BLAKE3 of the source bytes, bound to everything that changes what comes of them.
     fn hash(&self, bytes: &[u8]) -> String {
         let mut hasher = blake3::Hasher::new_derive_key("mm-libtorch-encoder media 1");
-        for part in [&self.model, self.family.name(), "image", &self.policy.identity()] {
+        let (options, policy) = (self.options.identity(), self.policy.identity());
+        for part in [&self.model, self.family.name(), "image", &options, &policy] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }

@@ -76,19 +76,27 @@ pub enum Backend {
 }
 
 impl Backend {
+    /// Every backend and its name; "pillow" is the newest rule.
+    const NAMES: [(Self, &'static str); 4] = [
+        (Self::Torchvision, "torchvision"),
+        (Self::Pillow(PassOrder::Pillow13), "pillow"),
+        (Self::Pillow(PassOrder::Pillow12_2), "pillow-12.2"),
+        (Self::Pillow(PassOrder::HorizontalFirst), "pillow-12.1"),
+    ];
+
     /// Parses "torchvision", "pillow" (the newest rule), "pillow-12.2" or "pillow-12.1".
     pub fn parse(name: &str) -> Result<Self> {
-        Ok(match name {
-            "torchvision" => Self::Torchvision,
-            "pillow" => Self::Pillow(PassOrder::Pillow13),
-            "pillow-12.2" => Self::Pillow(PassOrder::Pillow12_2),
-            "pillow-12.1" => Self::Pillow(PassOrder::HorizontalFirst),
-            other => {
-                return Err(crate::Error::argument(format!(
-                    "backend {other:?} is unknown: use torchvision, pillow, pillow-12.2 or pillow-12.1"
-                )));
-            }
+        let found = Self::NAMES.into_iter().find(|(_, known)| *known == name);
+        found.map(|(backend, _)| backend).ok_or_else(|| {
+            crate::Error::argument(format!(
+                "backend {name:?} is unknown: use torchvision, pillow, pillow-12.2 or pillow-12.1"
+            ))
         })
+    }
+
+    /// What [`Backend::parse`] reads.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.into_iter().find(|(backend, _)| *backend == self).map_or("", |(_, name)| name)
     }
 }
 
@@ -125,6 +133,16 @@ pub struct Options {
 }
 
 impl Options {
+    /// A text that is equal for equal choices and stays so between releases, for the identity of results.
+    pub fn identity(&self) -> String {
+        let backend = self.backend.map_or("default", Backend::name);
+        let deepstack = match self.deepstack.unwrap_or_default() {
+            Deepstack::Separate => "separate",
+            Deepstack::Concatenated => "concatenated",
+        };
+        format!("options1;backend={backend};deepstack={deepstack}")
+    }
+
     /// An error if a form of deepstack was chosen, for the towers of `who` have none.
     pub fn refuse_deepstack(&self, who: &str) -> Result<()> {
         match self.deepstack {
