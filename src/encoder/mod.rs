@@ -76,9 +76,12 @@ impl Encoder {
                 "pixel_values is [{}, {}], but the grids need [{}, {}]",
                 pixels.rows,
                 pixels.columns,
-                rows.map_or("too many".into(), |rows| rows.to_string()),
+                needed.map_or("too many".into(), |rows| rows.to_string()),
                 family.patch_columns()
             )));
+        }
+        for grid in &grids {
+            family.tokens(*grid)?;
         }
         self.queue(jobs, pixels, grids, String::new(), Times::default())
     }
@@ -138,7 +141,8 @@ impl Drop for Encoder {
     fn drop(&mut self) {
         if self.close().is_err() {
             // A forked child: the worker's handle means nothing here and must not be touched.
-            std::mem::forget(self.lane.lock().unwrap_or_else(PoisonError::into_inner).take());
+            // Nor is its lock to be waited for: a thread of the parent may have held it at the fork.
+            std::mem::forget(self.lane.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
 }
