@@ -28,6 +28,9 @@ pub struct Error {
     message: String,
 }
 
+/// Longest message in bytes: what a caller or a file put into it must not fill logs and replies.
+const MESSAGE_BYTES: usize = 4 << 10;
+
 /// `Result` with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -35,7 +38,7 @@ macro_rules! constructors {
     ($($name:ident => $kind:ident),* $(,)?) => {$(
         #[doc = concat!("An error of kind [`ErrorKind::", stringify!($kind), "`].")]
         pub fn $name(message: impl Into<String>) -> Self {
-            Self { kind: ErrorKind::$kind, message: message.into() }
+            Self { kind: ErrorKind::$kind, message: clipped(message.into()) }
         }
     )*};
 }
@@ -65,3 +68,13 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+/// `message`, cut to [`MESSAGE_BYTES`] between two characters.
+fn clipped(mut message: String) -> String {
+    const MARK: &str = " ... (cut)";
+    if message.len() > MESSAGE_BYTES {
+        message.truncate(message.floor_char_boundary(MESSAGE_BYTES - MARK.len()));
+        message.push_str(MARK);
+    }
+    message
+}
