@@ -71,9 +71,10 @@ pub fn axial(grids: &[Grid], merge: u32, dim: usize, theta: f64) -> Angles {
 pub fn theta(node: Node<'_>) -> Result<f64> {
     const DEFAULT: f64 = 10_000.0;
     let range = 1.0..=1e9;
-    let Some(parameters) = node.get("rope_parameters") else {
+    if node.get("rope_parameters").is_none() {
         return node.f64_or("rope_theta", DEFAULT, range);
-    };
+    }
+    let parameters = node.object("rope_parameters")?;
     let kind = parameters.str_or("rope_type", "axial")?;
     if kind != "axial" && kind != "default" {
         return Err(parameters.fault(format!("has rope_type {kind:?}: only axial is supported")));
