@@ -22,8 +22,12 @@ impl Device {
         if name == "cpu" {
             return Ok(Self::Cpu);
         }
-        let index =
-            if name == "cuda" { Some(0) } else { name.strip_prefix("cuda:").and_then(|n| n.parse().ok()) };
+        let numbered = || {
+            let digits = name.strip_prefix("cuda:")?;
+            // Rust's own parser takes a sign too.
+            digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+        };
+        let index = if name == "cuda" { Some(0) } else { numbered() };
         index
             .map(Self::Cuda)
             .ok_or_else(|| Error::argument(format!("device {name:?} is not \"cpu\" or \"cuda:N\"")))
