@@ -23,6 +23,8 @@ _native.open_bridge(Path(__file__).with_name("libmm_torch.so"))
 
 _take: Callable[[int], list[Any]] = torch.ops.mm_libtorch_encoder.take.default
 _open_encoders: weakref.WeakSet[Encoder] = weakref.WeakSet()
+# What can be expected of one image; far above any plan, and a number that native code can hold.
+_MOST_TOKENS = 2**31 - 1
 
 
 class Encoder:
@@ -45,7 +47,7 @@ class Encoder:
 
     def __init__(
         self,
-        checkpoint: str | os.PathLike[str],
+        checkpoint: str | bytes | os.PathLike[str] | os.PathLike[bytes],
         model: str,
         device: str = "cuda:0",
         family: str | None = None,
@@ -57,7 +59,7 @@ class Encoder:
     ) -> None:
         self._model = model
         self._native = _native.Encoder(
-            Path(os.fspath(checkpoint)),
+            Path(os.fsdecode(checkpoint)),
             model,
             str(device),
             family,
@@ -210,8 +212,8 @@ def _checked_counts(counts: Iterable[int], items: int) -> list[int]:
     if len(checked) != items:
         raise ValueError(f"expected_tokens has {len(checked)} counts for {items} images: give one an image")
     for count in checked:
-        if type(count) is not int or count <= 0:
-            raise ValueError(f"expected_tokens must hold positive integers, not {count!r}")
+        if type(count) is not int or not 0 < count <= _MOST_TOKENS:
+            raise ValueError(f"expected_tokens must hold integers from 1 to {_MOST_TOKENS}, not {count!r}")
     return checked
 
 
