@@ -24,7 +24,7 @@ def encoder(demo_checkpoint: Callable[[str], Path]) -> Encoder:
 
 
 def workers() -> int:
-    """Worker threads of encoders in this process."""
+    """Threads of encoders in this process: the workers, and the compute threads that Torch gives them."""
     names = []
     for task in Path("/proc/self/task").iterdir():
         try:
@@ -74,10 +74,10 @@ def test_the_context_closes_on_an_error(encoder: Encoder) -> None:
 
 
 def test_the_worker_ends(encoder: Encoder) -> None:
+    encoder.generate(GOOD)
     before = workers()
-    assert before >= 1
     encoder.close()
-    assert workers() == before - 1
+    assert workers() < before
 
 
 @pytest.mark.parametrize("way", ["last reference", "cycle"])
@@ -88,7 +88,7 @@ def test_collection_without_closing(demo_checkpoint: Callable[[str], Path], way:
     result = encoder.generate(GOOD)
     if way == "cycle":
         encoder.me = encoder
-    assert workers() == threads + 1
+    assert workers() > threads
     del encoder
     gc.collect()
     assert (workers(), _native.live_tensors()) == (threads, tensors)

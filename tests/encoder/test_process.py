@@ -67,7 +67,7 @@ begun = threading.Event()
 def work():
     begun.set()
     try:
-        for _ in range(200): encoder.generate([good] * 4)
+        for _ in range(20): encoder.generate([good] * 4)
     except EncoderClosed:
         pass
 threading.Thread(target=work, daemon={daemon}).start()
@@ -243,7 +243,7 @@ def child():
     del encoder
     gc.collect()
     os._exit(0)
-codes = {forked(child, 30) for _ in range(25)}
+codes = {forked(child, 30) for _ in range(15)}
 stop.set()
 for thread in threads: thread.join()
 print(codes, len(encoder.generate(good)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import images
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 from mm_libtorch_encoder import Encoder, ImageResult, MediaError, _native
@@ -107,7 +108,7 @@ def test_a_subclass_of_bytes(encoder: Encoder) -> None:
 
 def test_a_buffer_changed_meanwhile_is_safe(encoder: Encoder) -> None:
     """The bytes are copied before the first thread switch that native work allows."""
-    buffer = bytearray(images.png(900, 700, 3))
+    buffer = bytearray(images.png(300, 200, 3))
     wanted = embeddings(encoder, bytes(buffer))
     stop = threading.Event()
 
@@ -175,7 +176,7 @@ def test_a_wrong_count_fails_its_item_alone(encoder: Encoder) -> None:
 
 def test_a_wrong_count_fails_before_pixels_are_touched(encoder: Encoder) -> None:
     """A header with nothing behind it: the count is compared first, the missing pixels are never looked for."""
-    cut = images.png(3000, 2000)[:60]
+    cut = images.encode(PIL.Image.new("RGB", (3000, 2000)))[:60]
     with pytest.raises(MediaError, match="tokens were expected"):
         encoder.generate([cut], expected_tokens=[5])
 
