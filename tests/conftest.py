@@ -50,7 +50,7 @@ def package() -> Path:
 
 @pytest.fixture(scope="session")
 def demo_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """By family, the demonstration checkpoint that goldens are recorded on. Read-only: tests copy what they change."""
+    """By family, the checkpoint that goldens are recorded on. Read-only: tests copy what they change."""
     import goldens
 
     from mm_libtorch_encoder import _native
@@ -69,7 +69,7 @@ def demo_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str],
 
 @pytest.fixture(scope="session")
 def shared_encoder(demo_checkpoint: Callable[[str], Path]) -> Iterator[Callable[..., Any]]:
-    """By family, dtype and options, an encoder of the demonstration checkpoint that stays open for the session."""
+    """By family, dtype and options, an encoder of `demo_checkpoint`, open for the whole session."""
     from mm_libtorch_encoder import Encoder
 
     opened: dict[tuple[Any, ...], Encoder] = {}

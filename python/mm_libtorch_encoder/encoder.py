@@ -6,6 +6,7 @@ import atexit
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -150,8 +151,10 @@ class Encoder:
 
     def _outputs(self, encoding: _native.Encoding) -> dict[str, torch.Tensor]:
         outputs = dict(zip(encoding.names, _take(encoding.id), strict=True))
-        outputs["grid_thws"] = torch.tensor(encoding.grid_thws, dtype=torch.int64)
-        outputs["embedding_offsets"] = torch.tensor(encoding.embedding_offsets, dtype=torch.int64)
+        # Named, because a host may have set another default device.
+        integers = partial(torch.tensor, dtype=torch.int64, device="cpu")
+        outputs["grid_thws"] = integers(encoding.grid_thws)
+        outputs["embedding_offsets"] = integers(encoding.embedding_offsets)
         return outputs
 
     def _result(self, encoding: _native.Encoding) -> ImageResult:
@@ -201,9 +204,7 @@ def _as_bytes(image: object) -> bytes:
 def _checked_grid(grid: Sequence[int]) -> tuple[int, int, int]:
     frames, rows, columns = map(int, grid)
     if not all(0 < side < 2**32 for side in (frames, rows, columns)):
-        raise ValueError(
-            f"a grid of {frames}x{rows}x{columns} patches: frames, rows and columns must be from 1 to 2^32 - 1"
-        )
+        raise ValueError(f"a grid of {frames}x{rows}x{columns} patches: all three must be from 1 to 2^32 - 1")
     return frames, rows, columns
 
 

@@ -26,14 +26,11 @@ pub struct Encoder {
     preprocessor: Preprocessor,
     device: Device,
     dtype: Dtype,
-    lane: Mutex<Option<Lane>>,
+    /// The way to the worker; taken away by `close`.
+    jobs: Mutex<Option<Sender<Job>>>,
+    /// Held while `close` waits for the worker, so that nobody returns from it earlier.
+    worker: Mutex<Option<JoinHandle<()>>>,
     process: u32,
-}
-
-/// The way to the worker; taken away by `close`.
-struct Lane {
-    jobs: Sender<Job>,
-    worker: JoinHandle<()>,
 }
 
 impl Encoder {
@@ -112,8 +109,8 @@ impl Encoder {
 
     fn jobs(&self) -> Result<Sender<Job>> {
         self.check_process()?;
-        let lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner);
-        lane.as_ref().map(|lane| lane.jobs.clone()).ok_or_else(|| Error::closed("this encoder is closed"))
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.clone().ok_or_else(|| Error::closed("this encoder is closed"))
     }
 
     fn check_process(&self) -> Result<()> {
@@ -128,9 +125,9 @@ impl Encoder {
     /// Lets accepted requests finish, then ends the worker and frees the weights. A second call is a no-op.
     pub fn close(&self) -> Result<()> {
         self.check_process()?;
-        let lane = self.lane.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Lane { jobs, worker }) = lane {
-            drop(jobs);
+        drop(self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(worker) = worker.take() {
             worker.join().map_err(|_| Error::internal("the encoder's worker ended by a panic"))?;
         }
         Ok(())
@@ -140,9 +137,10 @@ impl Encoder {
 impl Drop for Encoder {
     fn drop(&mut self) {
         if self.close().is_err() {
-            // A forked child: the worker's handle means nothing here and must not be touched.
-            // Nor is its lock to be waited for: a thread of the parent may have held it at the fork.
-            std::mem::forget(self.lane.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+            // A forked child: channel and handle mean nothing here and must not be touched. Nor may their locks be
+            // waited for: a thread of the parent may have held them at the fork.
+            std::mem::forget(self.jobs.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+            std::mem::forget(self.worker.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use super::{Encoder, Lane, worker};
+use super::{Encoder, worker};
 use crate::checkpoint::{Checkpoint, Selection};
 use crate::family::{Loader, Options, WeightNames};
 use crate::image::DecodePolicy;
@@ -86,7 +86,8 @@ impl Encoder {
             preprocessor,
             device: settings.device,
             dtype,
-            lane: Mutex::new(Some(Lane { jobs, worker })),
+            jobs: Mutex::new(Some(jobs)),
+            worker: Mutex::new(Some(worker)),
             process: std::process::id(),
         })
     }

@@ -163,6 +163,31 @@ def test_closing_from_many_threads(encoder: Encoder) -> None:
     assert not errors
 
 
+def test_every_close_waits_for_the_worker(demo_checkpoint: Callable[[str], Path]) -> None:
+    gc.collect()
+    before = _native.live_tensors()
+    encoder = Encoder(demo_checkpoint("glm53"), "demo", "cpu")
+    idle = _native.live_tensors()
+    left: list[int] = []
+
+    def close() -> None:
+        encoder.close()
+        left.append(_native.live_tensors())
+
+    busy = threading.Thread(target=lambda: encoder.generate(images.png(1200, 1000, 2)))
+    busy.start()
+    limit = time.monotonic() + PATIENCE
+    while _native.live_tensors() <= idle and time.monotonic() < limit:
+        time.sleep(0.001)
+    threads = [threading.Thread(target=close) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in [*threads, busy]:
+        joined(thread)
+    # The weights are freed; the one result may wait for its caller.
+    assert len(left) == 3 and all(count - before <= 1 for count in left)
+
+
 def test_dropping_the_name_while_a_thread_encodes(demo_checkpoint: Callable[[str], Path]) -> None:
     encoder = Encoder(demo_checkpoint("glm53"), "demo", "cpu")
     results: list[Any] = []

@@ -22,7 +22,7 @@ good = images.png(90, 60, 1)
 
 
 def opened(checkpoint_of: CheckpointOf, body: str, **environ: str) -> Outcome:
-    """Runs `body`, in which `encoder` is an open encoder of the small GLM and `good` an image of 20 tokens."""
+    """Runs `body`: `encoder` is an open encoder of the small GLM, `good` an image of 20 tokens."""
     return run(OPENED + body, checkpoint_of("glm53"), **environ)
 
 
@@ -323,10 +323,11 @@ if __name__ == "__main__":
     print(metadata.length, type(error).__name__)
 """
     (tmp_path / "main.py").write_text(program)
-    command = (
-        "import runpy, sys; sys.path.insert(0, sys.argv[2]); "
-        "runpy.run_path(sys.argv[2] + '/main.py', run_name='__main__')"
-    )
+    command = """
+        import runpy, sys
+        sys.path.insert(0, sys.argv[2])
+        runpy.run_path(sys.argv[2] + "/main.py", run_name="__main__")
+    """
     outcome = run(command, demo_checkpoint("glm53"), tmp_path)
     assert silent(outcome) == "20 MediaError\n"
 
@@ -344,7 +345,7 @@ def test_importing_the_package_imports_neither_torch_nor_numpy() -> None:
 
 
 def test_the_encoder_is_imported_quickly() -> None:
-    """Processor time beyond Torch's own import; a debug build on a busy machine is far below the bound too."""
+    """Processor time beyond Torch's own import, so that a busy machine does not matter."""
     program = """
         import time
         import torch

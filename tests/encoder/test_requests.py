@@ -1,4 +1,4 @@
-"""What goes into `Encoder.generate` and what comes out: order, kinds of input, counts, failures kept apart."""
+"""What goes into `Encoder.generate` and what comes out: order, inputs, counts, failures kept apart."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_wrong_count_fails_its_item_alone(encoder: Encoder) -> None:
 
 
 def test_a_wrong_count_fails_before_pixels_are_touched(encoder: Encoder) -> None:
-    """A header with nothing behind it: the count is compared first, the missing pixels are never looked for."""
+    """A header with nothing behind it: the count is compared before pixels are missed."""
     cut = images.encode(PIL.Image.new("RGB", (3000, 2000)))[:60]
     with pytest.raises(MediaError, match="tokens were expected"):
         encoder.generate([cut], expected_tokens=[5])

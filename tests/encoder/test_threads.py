@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +67,12 @@ def pauses_of_another_thread(work: Callable[[], Any]) -> tuple[float, float, int
     stop.set()
     thread.join()
     within = [begin, *(stamp for stamp in stamps if begin <= stamp <= end), end]
-    longest = max(later - earlier for earlier, later in pairwise(within))
+    longest = max(later - earlier for earlier, later in itertools.pairwise(within))
     return end - begin, longest, len(within) - 2
 
 
 def check_pauses(work: Callable[[], Any]) -> None:
-    """If the GIL were held, the other thread would pause for all or most of the work, not for a fifth of it."""
+    """If the GIL were held, the other thread would pause for most of the work, not for a fifth of it."""
     for _ in range(3):  # another process may take the core for a while
         took, longest, steps = pauses_of_another_thread(work)
         assert took > 0.05, "too short to tell anything"

@@ -1,4 +1,4 @@
-"""Checkpoints that are wrong in one place: each gives a sentence that names the place, at once and without memory."""
+"""Checkpoints wrong in one place: a sentence names the place, at once and without memory."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ ABSURD = [
     -INFINITY,
 ]
 SIZES = {
-    "qwen35": ["depth", "hidden_size", "num_heads", "intermediate_size", "out_hidden_size", "num_position_embeddings",
-               "patch_size", "temporal_patch_size", "spatial_merge_size"],
+    "qwen35": ["depth", "hidden_size", "num_heads", "intermediate_size", "out_hidden_size",
+               "num_position_embeddings", "patch_size", "temporal_patch_size", "spatial_merge_size"],
     "glm53": ["depth", "hidden_size", "num_heads", "intermediate_size", "out_hidden_size", "patch_size",
               "projection_intermediate_size", "temporal_patch_size", "spatial_merge_size"],
 }  # fmt: skip
@@ -466,11 +466,12 @@ def test_weights_of_the_language_model_are_left_alone(
 
 @families
 @pytest.mark.parametrize("value", [NAN, INFINITY], ids=str)
-@pytest.mark.parametrize("place", [0, -1])
-def test_weights_that_are_not_numbers(family: str, folder: Path, value: float, place: int) -> None:
-    """One is enough, wherever it stands."""
-    checkpoints.edit_tensors(folder, lambda tensors: tensors[NAME[family]].view(-1)[place].fill_(value))
-    refused(folder, "NaN or infinity", NAME[family].removeprefix("model.visual."))
+def test_weights_that_are_not_numbers(family: str, folder: Path, value: float) -> None:
+    """They load: to look at every weight would cost as much as reading it. The embeddings show them."""
+    checkpoints.edit_tensors(folder, lambda tensors: tensors[NAME[family]].fill_(value))
+    with Encoder(folder, "demo", "cpu") as encoder:
+        for _ in range(2):
+            assert not encoder.generate(images.png(100, 100))[0].tensor.isfinite().all()
 
 
 @families

@@ -1,4 +1,4 @@
-"""Every family against what its upstream computed: tests/goldens, recorded by tests/support/make_goldens.py."""
+"""Every family against what its upstream computed: tests/goldens, by tests/support/make_goldens.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def backend_of(name: str) -> dict[str, str]:
 
 def test_the_checkpoint_is_the_recorded_one(family: str, demo_checkpoint: Callable[[str], Path]) -> None:
     assert goldens.folder_digest(demo_checkpoint(family)) == goldens.load(family)["checkpoint"]["sha256"], (
-        "make_checkpoint writes other bytes than when the golden was recorded: record it again if that was meant"
+        "make_checkpoint writes other bytes than when the golden was recorded: if meant, record again"
     )
 
 

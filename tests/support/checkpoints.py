@@ -44,7 +44,7 @@ def copied(source: Path, target: Path) -> Path:
 
 
 def edit(folder: Path, file: str, change: Callable[[dict[str, Any]], object]) -> None:
-    """Lets `change` work on the object in a JSON file; NaN and infinities are written as Python writes them."""
+    """Lets `change` work on the object in a JSON file. NaN is written as Python writes it."""
     path = folder / file
     value = json.loads(path.read_text("utf-8"))
     change(value)

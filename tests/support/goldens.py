@@ -1,7 +1,7 @@
 """Recorded results of upstream on our demonstration checkpoints: tests/goldens/<family>.json.
 
-Exact things are recorded as digests: grids, pixel values, the checkpoint itself. Embeddings are recorded as norm and
-evenly spaced float32 samples, because their last bits differ from processor to processor.
+Exact things are recorded as they are or as digests: grids, pixels, the checkpoint itself. Of embeddings,
+whose last bits differ from processor to processor, the norm and evenly spaced float32 samples are recorded.
 """
 
 from __future__ import annotations

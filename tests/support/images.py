@@ -103,7 +103,7 @@ class Spec:
 
 
 def sizes(count: int, seed: int, longest: int) -> list[tuple[int, int]]:
-    """Seeded (width, height): a third uniform, a third logarithmic, a third thin strips of either direction."""
+    """Seeded (width, height): a third uniform, a third logarithmic, a third thin strips."""
     rng = np.random.default_rng(seed)
     out = []
     for index in range(count):

@@ -38,7 +38,7 @@ def golden(family: str) -> dict[str, Any]:
                         case["embeddings"][dtype] = goldens.sampled(out["embeddings"].float().numpy())
             cases.append(case)
             print(
-                f"{family} {spec}: grids {case['grid_thws']}, embeddings {case['embeddings']['float32']['shape']}"
+                f"{family} {spec}: {case['grid_thws']}, embeddings {case['embeddings']['float32']['shape']}"
             )
         return {
             "family": family,

@@ -9,8 +9,8 @@ A module offers:
 ``versions()``
     Package names and versions on which the result depends.
 ``BACKENDS``
-    Names for ``run(..., backend=)`` that are our names of the same arithmetic, the default first; empty where upstream
-    has but one.
+    Names for ``run(..., backend=)`` that are our names of the same arithmetic, the default first; empty where
+    upstream has but one.
 ``MEDIA`` (optional)
     The items that goldens record, instead of `goldens.MEDIA`.
 """
