@@ -123,6 +123,11 @@ impl Resampler {
             (Arithmetic::Pillow(order), _) => {
                 Self::Passes(Box::new(Passes::pillow(source, target, filter, order)?.with_level(level)))
             }
+            (Arithmetic::TorchvisionU8, Filter::Box | Filter::Hamming) => {
+                return Err(Error::argument(format!(
+                    "torchvision's arithmetic is offered for nearest, bilinear, bicubic and lanczos, not for {filter:?}"
+                )));
+            }
             (Arithmetic::TorchvisionU8, _) => {
                 Self::Passes(Box::new(Passes::torchvision(source, target, filter)?.with_level(level)))
             }
