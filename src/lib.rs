@@ -11,7 +11,7 @@ pub mod error;
 pub mod family;
 pub mod image;
 pub mod media;
-mod memory;
+pub mod memory;
 pub mod pixels;
 pub mod prepare;
 #[cfg(feature = "python")]
@@ -21,3 +21,7 @@ pub mod torch;
 
 pub use dtype::Dtype;
 pub use error::{Error, ErrorKind, Result};
+
+#[cfg(feature = "python")]
+#[global_allocator]
+static ALLOCATOR: memory::LargeBlocks = memory::LargeBlocks;

@@ -6,7 +6,7 @@ use bytemuck::Pod;
 
 use super::execution::run_all;
 use super::stream;
-use crate::{Result, memory};
+use crate::{Error, Result};
 
 /// One job's share of a buffer.
 pub struct Part<'a, T> {
@@ -41,7 +41,10 @@ impl<T: Pod> Part<'_, T> {
 /// If a job leaves elements out: that is a fault of this library.
 pub fn build<T: Pod + Send>(lengths: &[usize], fill: impl Fn(usize, &mut Part<T>) + Sync) -> Result<Vec<T>> {
     let total = lengths.iter().sum();
-    let mut out = memory::reserve(total, "a result")?;
+    let mut out = Vec::new();
+    out.try_reserve_exact(total).map_err(|_| {
+        Error::out_of_memory(format!("no memory for a result of {} bytes", total * size_of::<T>()))
+    })?;
     let streams = total * size_of::<T>() >= stream::STREAM_BYTES;
     let mut space = &mut out.spare_capacity_mut()[..total];
     let mut parts = Vec::with_capacity(lengths.len());

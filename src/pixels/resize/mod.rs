@@ -123,6 +123,11 @@ impl Resampler {
             (Arithmetic::Pillow(order), _) => {
                 Self::Passes(Box::new(Passes::pillow(source, target, filter, order)?.with_level(level)))
             }
+            (Arithmetic::TorchvisionU8, Filter::Box | Filter::Hamming) => {
+                return Err(Error::argument(format!(
+                    "torchvision's arithmetic is offered for nearest, bilinear, bicubic and lanczos, not for {filter:?}"
+                )));
+            }
             (Arithmetic::TorchvisionU8, _) => {
                 Self::Passes(Box::new(Passes::torchvision(source, target, filter)?.with_level(level)))
             }
@@ -165,4 +170,93 @@ fn collect<T: bytemuck::Pod + Send>(
     let bands = bands(height as usize, 1, execution.bands());
     let lengths: Vec<usize> = bands.iter().map(|band| band.len() * stride).collect();
     output::build(&lengths, |i, part| rows(bands[i].clone(), &mut |row| part.append(row)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fixed::Axis;
+    use super::*;
+    use crate::pixels::PassOrder;
+
+    /// Noise of a linear congruential generator, in a buffer without room behind it.
+    fn noise(count: usize, seed: u32) -> Box<[u8]> {
+        let step = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+        std::iter::successors(Some(seed), step).skip(1).take(count).map(|state| (state >> 24) as u8).collect()
+    }
+
+    /// Sizes of source and target that meet every order of passes and every remainder of a step.
+    fn sizes() -> impl Iterator<Item = [u32; 4]> {
+        let odd = [1, 2, 3, 5, 15, 16, 17, 31, 63, 65, 130];
+        let near = (0..40).map(move |i| [odd[i % 11], odd[i * 3 % 11], odd[i * 7 % 11] + 1, odd[i * 5 % 11]]);
+        near.chain([
+            [300, 7, 3, 200],
+            [7, 300, 200, 3],
+            [64, 48, 64, 17],
+            [64, 48, 17, 48],
+            [257, 129, 128, 64],
+        ])
+    }
+
+    #[test]
+    fn every_level_gives_the_same_levels() {
+        let arithmetics = [Arithmetic::Pillow(PassOrder::Pillow13), Arithmetic::TorchvisionU8];
+        for (seed, [width, height, to_width, to_height]) in sizes().enumerate() {
+            for channels in [1, 3, 4] {
+                let samples = noise((width * height) as usize * usize::from(channels), seed as u32);
+                let view = View::new(&samples, width, height, channels).unwrap();
+                for (filter, arithmetic) in [Filter::Bilinear, Filter::Bicubic, Filter::Lanczos]
+                    .into_iter()
+                    .zip(arithmetics.into_iter().cycle())
+                {
+                    let at = |level: Level, bands: usize| {
+                        let how = Execution::default().with_level(level).with_bands(bands);
+                        resize_view(&view, to_width, to_height, filter, arithmetic, how).unwrap()
+                    };
+                    let wanted = at(Level::Native, 1);
+                    for level in Level::available() {
+                        assert_eq!(
+                            at(level, 1),
+                            wanted,
+                            "{width}x{height} {to_width}x{to_height} {level:?} {filter:?}"
+                        );
+                        assert_eq!(at(level, 3), wanted);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_level_gives_the_same_values() {
+        for (seed, [width, height, to_width, to_height]) in sizes().enumerate() {
+            let samples = noise((width * height * 3) as usize, seed as u32);
+            let view = View::new(&samples, width, height, 3).unwrap();
+            let at = |level: Level| {
+                let how = Execution::default().with_level(level);
+                resize_view_f32(&view, to_width, to_height, Filter::Bicubic, how).unwrap()
+            };
+            let wanted = at(Level::Native);
+            assert!(Level::available().all(|level| at(level) == wanted));
+        }
+    }
+
+    #[test]
+    fn every_axis_suits_every_kernel() {
+        // Otherwise the plain path would take over unseen.
+        for filter in [Filter::Box, Filter::Bilinear, Filter::Hamming, Filter::Bicubic, Filter::Lanczos] {
+            for (input, output) in [(1, 1000), (1000, 1), (3, 2), (640, 333), (2, 5), (100, 99)] {
+                for axis in [Axis::pillow(input, output, filter), Axis::torchvision(input, output, filter)] {
+                    let axis = axis.unwrap();
+                    #[cfg(target_arch = "x86_64")]
+                    for known in [
+                        packed::Weights::new::<avx2::Avx2>(&axis).is_some(),
+                        packed::Weights::new::<avx512::Avx512>(&axis).is_some(),
+                    ] {
+                        assert!(known, "{filter:?} {input} to {output}");
+                    }
+                    assert_eq!(axis.output(), output);
+                }
+            }
+        }
+    }
 }

@@ -45,11 +45,12 @@ impl<const S: usize> Tables<S> {
                 };
                 let whole = levels.as_chunks::<STEP>().0.iter().zip(values.as_chunks_mut::<STEP>().0);
                 whole.for_each(|(levels, values)| step(levels, values));
-                // What is left over is done as a whole step that repeats samples before it.
-                match (levels.last_chunk::<STEP>(), values.last_chunk_mut::<STEP>()) {
-                    _ if levels.len().is_multiple_of(STEP) => (),
-                    (Some(levels), Some(values)) => step(levels, values),
-                    _ => step(levels, values),
+                if !levels.len().is_multiple_of(STEP) {
+                    // What is left over is done as a whole step that repeats samples before it, where there are any.
+                    match (levels.last_chunk::<STEP>(), values.last_chunk_mut::<STEP>()) {
+                        (Some(levels), Some(values)) => step(levels, values),
+                        _ => step(levels, values),
+                    }
                 }
             }
             Channels::Interleaved => {
