@@ -3,7 +3,7 @@
 use crate::checkpoint::Selection;
 use crate::torch::ops::{LayerNorm, Linear, RmsNorm};
 use crate::torch::{Device, Tensor};
-use crate::{Dtype, Result};
+use crate::{Dtype, Error, Result};
 
 /// Reads tensors by name and makes layers of them.
 pub struct Loader<'a> {
@@ -53,6 +53,20 @@ impl<'a> Loader<'a> {
         tensor.cast(self.dtype)?.to_device(Device::Cpu, self.device)
     }
 
+    /// Refuses the tensor `name` unless all its elements are 1: a scale that a tower does without.
+    pub fn check_ones(&self, name: &str) -> Result<()> {
+        let tensor = self.selection.tensor(name)?;
+        let one = match tensor.dtype {
+            Dtype::F32 => 1f32.to_le_bytes().to_vec(),
+            Dtype::Bf16 => half::bf16::ONE.to_le_bytes().to_vec(),
+            Dtype::F16 => half::f16::ONE.to_le_bytes().to_vec(),
+        };
+        if tensor.bytes().chunks(one.len()).all(|element| element == one) {
+            return Ok(());
+        }
+        Err(Error::checkpoint(format!("the tensor {name:?} is not all ones: this scale is not supported")))
+    }
+
     /// The tensor `name` in the dtype of execution on the device.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         self.place(self.stored(name)?)
@@ -70,6 +84,12 @@ impl<'a> Loader<'a> {
     /// A linear layer of a `weight` [out, in] on the host and a `bias` that is in place already.
     pub fn linear_of(&self, weight: Tensor, bias: Option<Tensor>) -> Result<Linear> {
         Linear::new(self.place(weight)?, bias)
+    }
+
+    /// [`Loader::linear`] by [`Linear::precise`].
+    pub fn precise_linear(&self, name: &str, bias: bool) -> Result<Linear> {
+        let bias = if bias { Some(self.tensor(&format!("{name}.bias"))?) } else { None };
+        Linear::precise(self.tensor(&format!("{name}.weight"))?, bias)
     }
 
     /// One linear layer whose outputs are those of the layers `names`, side by side.

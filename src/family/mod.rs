@@ -9,6 +9,7 @@ pub mod glm53;
 pub mod kimi;
 #[cfg(feature = "torch")]
 mod load;
+pub mod nemotron35;
 pub mod parts;
 pub mod qwen;
 mod registry;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Family, Options, deepseek41, detect, glm53, kimi, qwen};
+use super::{Family, Options, deepseek41, detect, glm53, kimi, nemotron35, qwen};
 use crate::checkpoint::Checkpoint;
 use crate::{Error, Result};
 
@@ -35,6 +35,7 @@ pub static REGISTRY: &[&Entry] = &[
     &deepseek41::ENTRY,
     &glm53::ENTRY,
     &kimi::ENTRY,
+    &nemotron35::ENTRY,
     &qwen::QWEN2_VL,
     &qwen::QWEN2_5_VL,
     &qwen::QWEN3_VL,

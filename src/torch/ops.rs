@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use super::sys::{self, RawTensor};
 use super::tensor::Tensor;
-use crate::{Error, Result};
+use crate::{Dtype, Error, Result};
 
 /// A pointwise non-linearity. Discriminants are those of `bridge/api.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,15 @@ impl Linear {
             // No packed form for this device, dtype or CPU: the plain weight serves.
             Err(_) => Self { weight, bias, packed: false },
         })
+    }
+
+    /// The same, never packed in float32: over rows of thousands the packed product rounds twice as much as ATen's
+    /// (5.8e-7 against 2.8e-7 for 9216), in half the time. For the few wide layers at a tower's end.
+    pub fn precise(weight: Tensor, bias: Option<Tensor>) -> Result<Self> {
+        match weight.dtype()? {
+            Dtype::F32 => Ok(Self { weight, bias, packed: false }),
+            _ => Self::new(weight, bias),
+        }
     }
 
     /// `x` [rows, in] to [rows, out].

@@ -30,6 +30,7 @@ pub static ENTRY: Entry = Entry {
 };
 
 fn open(checkpoint: &Checkpoint, options: Options) -> Result<Box<dyn Family>> {
+    options.refuse_deepstack("DeepSeek-V4.1")?;
     let vision = VisionConfig::read(checkpoint.config())?;
     let processor = Processor::read(checkpoint.config(), &vision, options)?;
     Ok(Box::new(DeepSeek { vision, processor }))

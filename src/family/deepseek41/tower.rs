@@ -6,7 +6,7 @@ use super::processor::token_grid;
 use crate::Result;
 use crate::family::parts::{Block, Mlp, SelfAttention, TowerLayout, rotary};
 use crate::family::{Grid, Loader, Outputs};
-use crate::torch::ops::{Activation, Linear, RmsNorm, RotaryPairs, cat, index_rows};
+use crate::torch::ops::{Activation, Linear, RmsNorm, RotaryPairs, cat};
 use crate::torch::{Device, Tensor};
 
 const NORM_EPS: f64 = 1e-6;
@@ -57,14 +57,18 @@ impl Tower {
             blocks: (0..config.depth).map(block).collect::<Result<_>>()?,
             norm: loader.rms_norm("vision.norm", NORM_EPS)?,
             zero: loader.place(zero)?,
-            aligner: aligner(config, loader)?,
+            aligner: Mlp::plain(
+                loader.precise_linear("aligner.w1", true)?,
+                Activation::Gelu,
+                loader.precise_linear("aligner.w2", true)?,
+            ),
             start: row("image_start")?,
             newline: row("image_newline")?,
             end: row("image_end")?,
         })
     }
 
-    /// Every window's patches side by side, [windows, window * hidden].
+    /// Every window's patches, channel by channel, [windows, hidden * window].
     fn windows(&self, x: &Tensor, grids: &[Grid]) -> Result<Tensor> {
         let ratio = self.config.ratio;
         let patches = grids.iter().map(|grid| grid.patches()).sum::<usize>();
@@ -82,10 +86,10 @@ impl Tower {
             }
             first += grid.patches();
         }
-        let windows = index.len() / self.config.window();
-        let index = Tensor::from_slice(&index, &[index.len()])?.to_device(Device::Cpu, self.device)?;
-        let padded = cat(&[x, &self.zero], 0)?;
-        index_rows(&padded, &index)?.reshape(&[windows, self.config.window() * self.config.hidden])
+        let (hidden, window) = (self.config.hidden, self.config.window());
+        let windows = index.len() / window;
+        let rows = TowerLayout::picked(&cat(&[x, &self.zero], 0)?, &index, self.device)?;
+        rows.reshape(&[windows, window, hidden])?.permute(&[0, 2, 1])?.reshape(&[windows, hidden * window])
     }
 
     /// The rows of all images with their marks.
@@ -104,16 +108,6 @@ impl Tower {
         }
         cat(&lines.iter().collect::<Vec<_>>(), 0)
     }
-}
-
-/// The two layers behind the windows. Upstream's first takes a window's samples channel by channel, ours patch by
-/// patch: its columns are put in that order once.
-fn aligner(config: &VisionConfig, loader: &Loader<'_>) -> Result<Mlp> {
-    let (out, hidden, window) = (config.out_hidden, config.hidden, config.window());
-    let weight = loader.stored("aligner.w1.weight")?.reshape(&[out, hidden, window])?;
-    let weight = weight.permute(&[0, 2, 1])?.reshape(&[out, window * hidden])?;
-    let up = loader.linear_of(weight, Some(loader.tensor("aligner.w1.bias")?))?;
-    Ok(Mlp::plain(up, Activation::Gelu, loader.linear("aligner.w2", true)?))
 }
 
 impl crate::family::Tower for Tower {

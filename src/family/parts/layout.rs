@@ -1,9 +1,10 @@
 //! What a tower needs to know of the grids it runs: segments, rotary angles, position taps; on its device.
 
+use super::position_table::Taps;
 use super::rotary::Angles;
 use crate::Result;
 use crate::family::Grid;
-use crate::torch::ops::{Rotary, RotaryPairs, Segments};
+use crate::torch::ops::{Rotary, RotaryPairs, Segments, add_interpolated, index_rows};
 use crate::torch::{Device, Tensor};
 
 /// Tensors and segments that depend on the grids alone.
@@ -27,5 +28,18 @@ impl TowerLayout {
         let shape = [angles.cos.len() / angles.columns.max(1), angles.columns];
         let table = |values: &[f32]| Tensor::from_slice(values, &shape)?.to_device(Device::Cpu, device);
         Ok(Rotary { cos: table(&angles.cos)?, sin: table(&angles.sin)?, pairs })
+    }
+
+    /// `x` plus the entries of `table` [side * side, columns] that `taps` read for each row.
+    pub fn add_positions(x: &Tensor, table: &Tensor, taps: &Taps, device: Device) -> Result<Tensor> {
+        let shape = [4, taps.index.len() / 4];
+        let index = Tensor::from_slice(&taps.index, &shape)?.to_device(Device::Cpu, device)?;
+        let weight = Tensor::from_slice(&taps.weight, &shape)?.to_device(Device::Cpu, device)?;
+        add_interpolated(x, table, &index, &weight)
+    }
+
+    /// The rows of `x` that `index` names, in its order.
+    pub fn picked(x: &Tensor, index: &[i64], device: Device) -> Result<Tensor> {
+        index_rows(x, &Tensor::from_slice(index, &[index.len()])?.to_device(Device::Cpu, device)?)
     }
 }

@@ -16,6 +16,22 @@ pub fn block_order(grid: Grid, merge: u32) -> impl Iterator<Item = (u32, u32)> {
     })
 }
 
+/// For each patch of all `grids` in block order, its row in a matrix in raster order that has `before` further rows
+/// ahead of every grid.
+pub fn block_rows(grids: &[Grid], merge: u32, before: usize) -> Vec<i64> {
+    let mut rows = Vec::with_capacity(grids.iter().map(|grid| grid.patches()).sum());
+    let mut first = 0;
+    for grid in grids {
+        first += before;
+        for _ in 0..grid.frames {
+            let row = |(y, x): (u32, u32)| (first + y as usize * grid.width as usize + x as usize) as i64;
+            rows.extend(block_order(*grid, merge).map(row));
+            first += grid.frame_patches();
+        }
+    }
+    rows
+}
+
 /// Rows of embeddings of a grid whose `merge` x `merge` blocks become one token each.
 pub fn merged_tokens(grid: Grid, merge: u32) -> Result<usize> {
     let whole = |side: u32| side > 0 && side.is_multiple_of(merge);
@@ -26,4 +42,15 @@ pub fn merged_tokens(grid: Grid, merge: u32) -> Result<usize> {
         )));
     }
     Ok(grid.patches() / (merge * merge) as usize)
+}
+
+/// [`merged_tokens`] of a tower that sees still images alone.
+pub fn still_tokens(grid: Grid, merge: u32) -> Result<usize> {
+    if grid.frames != 1 {
+        return Err(Error::argument(format!(
+            "a grid of {} frames: this tower sees still images",
+            grid.frames
+        )));
+    }
+    merged_tokens(grid, merge)
 }

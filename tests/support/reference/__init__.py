@@ -24,6 +24,7 @@ from types import ModuleType
 MODULES = {
     "deepseek41": "deepseek",
     "glm53": "qwen_glm",
+    "nemotron35": "nemotron",
     "qwen2_vl": "qwen_glm",
     "qwen2_5_vl": "qwen_glm",
     "qwen3_vl": "qwen_glm",

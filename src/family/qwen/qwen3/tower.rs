@@ -3,9 +3,9 @@
 use super::super::vit::NORM_EPS;
 use super::Qwen3;
 use crate::Result;
-use crate::family::parts::{Block, Mlp, NormPlace, PatchMerger, position_table};
+use crate::family::parts::{Block, Mlp, NormPlace, PatchMerger, TowerLayout, position_table};
 use crate::family::{Deepstack, Grid, Loader, Outputs};
-use crate::torch::ops::{Activation, Linear, add_interpolated, cat};
+use crate::torch::ops::{Activation, Linear, cat};
 use crate::torch::{Device, Tensor};
 
 pub struct Tower {
@@ -61,10 +61,7 @@ impl Tower {
     fn embed(&self, pixels: &Tensor, grids: &[Grid]) -> Result<Tensor> {
         let x = self.patch_embed.forward(pixels)?;
         let taps = position_table::aligned_bilinear(grids, self.config.vit.merge, self.config.table_side);
-        let shape = [4, taps.index.len() / 4];
-        let index = Tensor::from_slice(&taps.index, &shape)?.to_device(Device::Cpu, self.device)?;
-        let weight = Tensor::from_slice(&taps.weight, &shape)?.to_device(Device::Cpu, self.device)?;
-        add_interpolated(&x, &self.positions, &index, &weight)
+        TowerLayout::add_positions(&x, &self.positions, &taps, self.device)
     }
 
     /// The main embeddings [rows, columns] and those of each level of deepstack in the form that was asked for.
