@@ -24,6 +24,7 @@ __all__ = [
     "base64_encode",
     "content_hash",
     "content_hash_u64",
+    "decode_batch",
     "decode_image",
     "families",
     "image_header",

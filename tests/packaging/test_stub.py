@@ -27,6 +27,8 @@ def stub(package: Path) -> dict[str, ast.stmt]:
             found[node.name] = node
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             found[node.target.id] = node
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            found[node.targets[0].id] = node
     return found
 
 
@@ -59,7 +61,10 @@ def decorators(function: ast.FunctionDef) -> set[str]:
 
 
 def test_names(stub: dict[str, ast.stmt]) -> None:
-    assert public(stub) == public(dir(_native)) == set(_native.__all__)
+    listed = stub["__all__"]
+    assert isinstance(listed, ast.Assign)
+    assert set(ast.literal_eval(listed.value)) == set(_native.__all__)
+    assert public(stub) == public(dir(_native)) == public(_native.__all__)
 
 
 def test_functions(stub: dict[str, ast.stmt]) -> None:
