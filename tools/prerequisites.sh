@@ -21,6 +21,15 @@ command -v "${CXX:-g++}" >/dev/null 2>&1 || need g++
 if ! printf '#include <stddef.h>\n#include <stdio.h>\n#include <jpeglib.h>\n' | "${CXX:-g++}" -x c -E - >/dev/null 2>&1; then
     if grep -qs '^ID=debian' /etc/os-release; then need libjpeg62-turbo-dev; else need libjpeg-dev; fi
 fi
+# Writers of test files that Pillow cannot write: installed where that is possible, no reason to stop elsewhere.
+wanted=
+command -v cjpeg >/dev/null 2>&1 || wanted="$wanted libjpeg-turbo-progs"
+command -v tiffcp >/dev/null 2>&1 || wanted="$wanted libtiff-tools"
+if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
+    packages="$packages$wanted"
+elif [ -n "$wanted" ]; then
+    echo "prerequisites: without$wanted some files of the image tests are not made." >&2
+fi
 [ -n "$packages" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     export DEBIAN_FRONTEND=noninteractive

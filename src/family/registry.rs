@@ -42,8 +42,11 @@ pub static REGISTRY: &[&Entry] = &[
     &qwen::QWEN35,
 ];
 
+/// A name, the family it belongs to, and its demonstration.
+pub type Variant = (&'static str, &'static Entry, fn() -> Demo);
+
 /// Demonstration checkpoints beside those that are called like their family: name, family, files.
-pub static VARIANTS: &[(&str, &Entry, fn() -> Demo)] = &[("kimi_k25", &kimi::ENTRY, kimi::k25_demo)];
+pub static VARIANTS: &[Variant] = &[("kimi_k25", &kimi::ENTRY, kimi::k25_demo)];
 
 /// The demonstration checkpoint called `name`, and its family.
 pub fn demo(name: &str) -> Result<(&'static Entry, Demo)> {
