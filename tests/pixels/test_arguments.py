@@ -38,7 +38,10 @@ CALLS: list[tuple[Callable[[], object], str]] = [
     (lambda: preprocess.resize(IMAGE, 4, 4, "cubic"), "use one of nearest, box"),  # type: ignore[arg-type]
     (lambda: preprocess.resize(IMAGE, 4, 4, arithmetic="pil"), "use one of pillow"),  # type: ignore[arg-type]
     (lambda: preprocess.resize(IMAGE, 4, 4, "box", "aten-float32"), "bilinear and bicubic"),
-    (lambda: preprocess.resize(IMAGE, 4, 4, "hamming", "torchvision"), "nearest, bilinear, bicubic and lanczos"),
+    (
+        lambda: preprocess.resize(IMAGE, 4, 4, "hamming", "torchvision"),
+        "nearest, bilinear, bicubic and lanczos",
+    ),
     (lambda: preprocess.resize(IMAGE, 4, 4, bands=0), "bands is 0"),
     (lambda: _native.resize(IMAGE, 4, 4, level="avx9"), "this machine has native"),
     # 1 x 200,000 to 200,000 x 1 by way of 200,000 x 200,000

@@ -9,6 +9,7 @@ use super::avx512::Avx512;
 use super::check_intermediate;
 use super::fixed::Axis;
 use super::native;
+#[cfg(target_arch = "x86_64")]
 use super::packed::{Kernel, Packed, Weights};
 use crate::Result;
 use crate::pixels::execution::Level;
@@ -101,6 +102,7 @@ impl Passes {
         self
     }
 
+    #[cfg(target_arch = "x86_64")]
     fn packed<K: Kernel>(&self) -> Option<Packed> {
         let split = |axis: &Option<Axis>| match axis {
             Some(axis) => Weights::new::<K>(axis).map(Some),

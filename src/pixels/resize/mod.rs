@@ -12,6 +12,7 @@ mod float_avx2;
 mod integer;
 mod native;
 mod nearest;
+#[cfg(target_arch = "x86_64")]
 mod packed;
 mod ring;
 mod weights;
