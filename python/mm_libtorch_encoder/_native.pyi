@@ -253,6 +253,7 @@ class Processor:
         family: str | None = None,
         *,
         backend: str | None = None,
+        decode_policy: str | None = None,
     ) -> Processor: ...
     @property
     def family(self) -> str:
@@ -310,6 +311,7 @@ class Encoder:
         dtype: str | None = None,
         backend: str | None = None,
         deepstack: str | None = None,
+        decode_policy: str | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> Encoder: ...
     @property
