@@ -69,7 +69,9 @@ def demo_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str],
 
 @pytest.fixture(scope="session")
 def shared_encoder(demo_checkpoint: Callable[[str], Path]) -> Iterator[Callable[..., Any]]:
-    """By family, dtype and options, an encoder of `demo_checkpoint`, open for the whole session."""
+    """By family, dtype and options, an encoder of the demonstration checkpoint that stays open for the session."""
+    import goldens
+
     from mm_libtorch_encoder import Encoder
 
     opened: dict[tuple[Any, ...], Encoder] = {}
@@ -77,7 +79,9 @@ def shared_encoder(demo_checkpoint: Callable[[str], Path]) -> Iterator[Callable[
     def open_encoder(family: str, dtype: str = "float32", **options: Any) -> Encoder:
         key = (family, dtype, *sorted(options.items()))
         if key not in opened:
-            opened[key] = Encoder(demo_checkpoint(family), "demo", "cpu", family, dtype=dtype, **options)
+            opened[key] = Encoder(
+                demo_checkpoint(family), "demo", "cpu", goldens.family_of(family), dtype=dtype, **options
+            )
         return opened[key]
 
     yield open_encoder

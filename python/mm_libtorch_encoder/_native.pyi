@@ -254,6 +254,7 @@ class Processor:
         family: str | None = None,
         *,
         backend: str | None = None,
+        decode_policy: str | None = None,
     ) -> Processor: ...
     @property
     def family(self) -> str:
@@ -311,6 +312,7 @@ class Encoder:
         dtype: str | None = None,
         backend: str | None = None,
         deepstack: str | None = None,
+        decode_policy: str | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> Encoder: ...
     @property

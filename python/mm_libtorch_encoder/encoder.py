@@ -41,6 +41,8 @@ class Encoder:
     deepstack: how a tower with deepstack gives its levels: "separate", as the tensor "deepstack"
         [levels, tokens, columns] of encode_image, or "concatenated", as further columns of the embeddings,
         main columns first; None: separate. generate() gives the embeddings alone.
+    decode_policy: what is done with orientation and alpha: "pillow" or "sglang" (neither is heeded), "hf" (oriented,
+        alpha dropped) or "vllm" (RGBA images composited over white); None: as the family's reference does.
     progress: called with (bytes read, bytes in all) while the weights load.
 
     Raises CheckpointError if the checkpoint does not fit, RuntimeMismatch if the host does not.
@@ -56,6 +58,7 @@ class Encoder:
         dtype: str | torch.dtype | None = None,
         backend: str | None = None,
         deepstack: str | None = None,
+        decode_policy: str | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
         self._model = model
@@ -67,6 +70,7 @@ class Encoder:
             dtype=None if dtype is None else str(dtype),
             backend=backend,
             deepstack=deepstack,
+            decode_policy=decode_policy,
             progress=progress,
         )
         _open_encoders.add(self)

@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyDict};
 use super::processor::options;
 use crate::encoder::{self, Encoded, Settings, Ticket, Times};
 use crate::family::Grid;
+use crate::image::DecodePolicy;
 use crate::pixels::{PixelValues, Samples};
 use crate::torch::Device;
 use crate::{Dtype, Result};
@@ -74,7 +75,10 @@ impl Encoding {
 #[pymethods]
 impl Encoder {
     #[new]
-    #[pyo3(signature = (checkpoint, model, device, family=None, *, dtype=None, backend=None, deepstack=None, progress=None))]
+    #[pyo3(signature = (
+        checkpoint, model, device, family=None, *, dtype=None, backend=None, deepstack=None, decode_policy=None,
+        progress=None
+    ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -85,6 +89,7 @@ impl Encoder {
         dtype: Option<&str>,
         backend: Option<&str>,
         deepstack: Option<&str>,
+        decode_policy: Option<&str>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let settings = Settings {
@@ -94,7 +99,7 @@ impl Encoder {
             family,
             dtype: dtype.map(Dtype::parse).transpose()?,
             options: options(backend, deepstack)?,
-            policy: None,
+            policy: decode_policy.map(DecodePolicy::preset).transpose()?,
         };
         let report = |done: u64, total: u64| {
             if let Some(progress) = &progress {

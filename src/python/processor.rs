@@ -10,7 +10,7 @@ use pyo3::types::PyBytes;
 
 use super::pixels::CanvasTuple;
 use crate::family::{self, Backend, Deepstack, Grid, Options, Plan};
-use crate::image;
+use crate::image::{self, DecodePolicy};
 use crate::pixels::{Canvas, PixelValues, Samples};
 use crate::prepare::Preprocessor;
 use crate::{Dtype, Error};
@@ -42,10 +42,22 @@ fn grid_and_tokens(plan: &Plan) -> (GridThw, usize) {
 #[pymethods]
 impl Processor {
     #[new]
-    #[pyo3(signature = (checkpoint, model="", family=None, *, backend=None))]
-    fn new(checkpoint: PathBuf, model: &str, family: Option<&str>, backend: Option<&str>) -> PyResult<Self> {
+    #[pyo3(signature = (checkpoint, model="", family=None, *, backend=None, decode_policy=None))]
+    fn new(
+        checkpoint: PathBuf,
+        model: &str,
+        family: Option<&str>,
+        backend: Option<&str>,
+        decode_policy: Option<&str>,
+    ) -> PyResult<Self> {
+        let policy = decode_policy.map(DecodePolicy::preset).transpose()?;
         let (preprocessor, _) = Preprocessor::open(&checkpoint, model, family, options(backend, None)?)?;
-        Ok(Self { preprocessor })
+        Ok(Self {
+            preprocessor: match policy {
+                Some(policy) => preprocessor.with_policy(policy),
+                None => preprocessor,
+            },
+        })
     }
 
     /// Name of the family.

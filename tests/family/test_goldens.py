@@ -32,7 +32,9 @@ def test_pixel_values_and_grids_are_equal_bit_for_bit(
     for case in goldens.load(family)["cases"]:
         spec = goldens.spec(case["item"])
         for backend, wanted in case["pixel_values"].items():
-            processor = _native.Processor(demo_checkpoint(family), "", family, **backend_of(backend))
+            processor = _native.Processor(
+                demo_checkpoint(family), "", goldens.family_of(family), **backend_of(backend)
+            )
             pixels, grid = processor.pixel_values(spec.data(), "float32")
             assert [list(grid)] == case["grid_thws"], f"{spec} {backend}"
             assert goldens.exact(pixels) == wanted, f"{spec} {backend}"
@@ -52,6 +54,20 @@ def test_float32_embeddings(family: str, shared_encoder: Callable[..., Encoder])
         wanted = case["embeddings"]["float32"]
         assert goldens.relative(goldens.spaced(values), goldens.samples(wanted)) <= 1e-5, case["item"]
         assert np.linalg.norm(values.astype(np.float64)) == pytest.approx(wanted["norm"], rel=1e-5)
+
+
+def test_further_outputs(family: str, shared_encoder: Callable[..., Encoder]) -> None:
+    """Deepstack's levels, where the tower has any, in float32; its bfloat16 has a test of its own."""
+    cases = goldens.load(family)["cases"]
+    names = {name for case in cases for name in case.get("further", {})}
+    for case in cases:
+        outputs = shared_encoder(family).encode_image(goldens.spec(case["item"]).data())
+        assert outputs.keys() == names | {"embeddings", "grid_thws", "embedding_offsets"}
+        for name in names:
+            wanted = case["further"][name]["float32"]
+            assert list(outputs[name].shape) == wanted["shape"], case["item"]
+            got = goldens.spaced(outputs[name].numpy())
+            assert goldens.relative(got, goldens.samples(wanted)) <= 1e-5, case["item"]
 
 
 def test_bfloat16_embeddings(family: str, shared_encoder: Callable[..., Encoder]) -> None:

@@ -12,13 +12,19 @@ from mm_libtorch_encoder import Encoder, MediaError, _native
 
 pytest.importorskip("transformers", reason="needs transformers")
 
-FAMILIES = ("qwen35", "glm53")
+FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen35", "glm53")
 SIZES = 20_000
 LONGEST = 11_000  # squared still below the decoders' limit on pixels
 families = pytest.mark.parametrize("family", FAMILIES)
 
 
-def qwen35(height: int, width: int) -> tuple[int, int]:
+def qwen2(height: int, width: int) -> tuple[int, int]:
+    from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
+
+    return smart_resize(height, width, factor=28, min_pixels=3136, max_pixels=12845056)
+
+
+def qwen3(height: int, width: int) -> tuple[int, int]:
     from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
     return smart_resize(height, width, factor=32, min_pixels=65536, max_pixels=16777216)
@@ -30,7 +36,13 @@ def glm53(height: int, width: int) -> tuple[int, int]:
     return smart_resize(2, height, width, temporal_factor=2, factor=28, min_pixels=16, max_pixels=8000)
 
 
-CANVAS = {"qwen35": (qwen35, 16), "glm53": (glm53, 14)}
+CANVAS = {
+    "qwen2_vl": (qwen2, 14),
+    "qwen2_5_vl": (qwen2, 14),
+    "qwen3_vl": (qwen3, 16),
+    "qwen35": (qwen3, 16),
+    "glm53": (glm53, 14),
+}
 
 
 @families
@@ -58,7 +70,7 @@ def test_random_sizes(family: str, demo_checkpoint: Callable[[str], Path]) -> No
             continue
         wanted = (1, to_height // patch, to_width // patch)
         assert processor.plan(width, height) == (wanted, wanted[1] * wanted[2] // 4), f"{width}x{height}"
-    assert (refused > 0) == (family == "qwen35")
+    assert (refused > 0) == (family != "glm53")
 
 
 @families

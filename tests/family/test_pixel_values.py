@@ -16,7 +16,7 @@ from mm_libtorch_encoder import MediaError, _native
 
 upstream = pytest.importorskip("reference.qwen_glm", reason="needs transformers and torchvision")
 
-FAMILIES = ("qwen35", "glm53")
+FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen35", "glm53")
 # Our name of the installed Pillow's arithmetic; Pillow changed the order of its passes in 12.2 and in 13.0.
 PILLOW = tuple(int(part) for part in PIL.__version__.split(".")[:2])
 PILLOW_NAME = "pillow" if PILLOW >= (13, 0) else "pillow-12.2" if PILLOW >= (12, 2) else "pillow-12.1"

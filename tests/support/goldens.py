@@ -22,6 +22,7 @@ SAMPLES = 256
 SEED = 7  # of the demonstration checkpoint
 DTYPES = ("float32", "bfloat16")
 KINDS = {"Spec": Spec}
+FAMILY_OF = {"kimi_k25": "kimi"}  # variants of a family's demonstration
 
 MEDIA = (
     Spec(640, 427, 1),
@@ -39,6 +40,11 @@ MEDIA = (
 
 def path(family: str) -> Path:
     return FOLDER / f"{family}.json"
+
+
+def family_of(name: str) -> str:
+    """The family of a golden."""
+    return FAMILY_OF.get(name, name)
 
 
 def load(family: str) -> dict[str, Any]:

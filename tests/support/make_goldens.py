@@ -34,8 +34,12 @@ def golden(family: str) -> dict[str, Any]:
                     name = backend or "default"
                     case["pixel_values"].setdefault(name, goldens.exact(out["pixel_values"].float().numpy()))
                     case["grid_thws"] = out["grid_thws"].tolist()
-                    if backend == backends[0]:
-                        case["embeddings"][dtype] = goldens.sampled(out["embeddings"].float().numpy())
+                    if backend != backends[0]:
+                        continue
+                    case["embeddings"][dtype] = goldens.sampled(out["embeddings"].float().numpy())
+                    for name in out.keys() - {"pixel_values", "grid_thws", "embeddings"}:
+                        further = case.setdefault("further", {}).setdefault(name, {})
+                        further[dtype] = goldens.sampled(out[name].float().numpy())
             cases.append(case)
             print(
                 f"{family} {spec}: {case['grid_thws']}, embeddings {case['embeddings']['float32']['shape']}"

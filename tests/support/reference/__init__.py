@@ -20,10 +20,12 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-# Our family names, and the module of this folder that runs their upstream.
+# Our names of families and of variants of their demonstration, and the module of this folder that runs their upstream.
 MODULES = {
     "deepseek41": "deepseek",
     "glm53": "qwen_glm",
+    "kimi": "kimi",
+    "kimi_k25": "kimi",
     "nemotron35": "nemotron",
     "qwen2_vl": "qwen_glm",
     "qwen2_5_vl": "qwen_glm",
