@@ -95,7 +95,7 @@ def test_the_gil_is_free_in_the_tower(shared_encoder: Callable[..., Encoder]) ->
 
 def test_the_gil_is_free_while_preparing(demo_checkpoint: Callable[[str], Path]) -> None:
     processor = _native.Processor(demo_checkpoint("qwen35"), "", "qwen35")
-    source = images.png(3000, 2500, grain_only=True)
+    source = images.png(5500, 4500, grain_only=True)
     check_pauses(lambda: processor.pixel_values(source))
 
 

@@ -111,7 +111,7 @@ def test_a_side_over_its_limit(tmp_path: Path, demo_checkpoint: CheckpointOf) ->
     folder = changed_media(demo_checkpoint("kimi"), tmp_path / "odd", patch_limit_on_one_side=511)
     processor = _native.Processor(folder, "")
     assert processor.plan(7000, 20)[0] == (1, 2, 500)
-    with pytest.raises(MediaError, match=r"2x512 patches"):
+    with pytest.raises(MediaError, match=r"512x2 patches"):
         processor.plan(7154, 20)
 
 
