@@ -14,6 +14,7 @@ import parity
 import pytest
 import torch
 from images import Spec
+
 from mm_libtorch_encoder import CheckpointError, Encoder, MediaError, _native
 
 nemotron = pytest.importorskip("reference.nemotron", reason="needs transformers and torchvision")
@@ -69,7 +70,9 @@ def with_processor(source: Path, folder: Path, change: Callable[[dict[str, Any]]
     ids=str,
 )
 def test_grids_of_random_sizes(budget: dict[str, int], tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
-    folder = with_processor(demo_checkpoint(FAMILY), tmp_path / "changed", lambda config: config.update(budget))
+    folder = with_processor(
+        demo_checkpoint(FAMILY), tmp_path / "changed", lambda config: config.update(budget)
+    )
     settings = json.loads((folder / "preprocessor_config.json").read_text())
     processor = _native.Processor(folder, "", FAMILY)
     too_thin = 0
@@ -94,7 +97,9 @@ def check_sizes(folder: Path, big: bool) -> None:
     processor = _native.Processor(folder, "", FAMILY)
     for seed, (width, height) in enumerate([(512, 512), (240, 240), (1, 1), *images.sizes(197, 2024, 4000)]):
         if (width * height > QUICK_PIXELS) == big:
-            data = images.encode(images.picture(width, height, seed, grain_only=seed % 2 == 0), compress_level=0)
+            data = images.encode(
+                images.picture(width, height, seed, grain_only=seed % 2 == 0), compress_level=0
+            )
             parity.check_pixels(processor, data, partial(nemotron.preprocess, folder), (width, height))
 
 
@@ -251,7 +256,7 @@ EXPORTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
     ),
     "a scale beside a part": (
         lambda tensors: tensors.update({f"{LAYER}attention.attention.key.weight_scale": torch.ones(1)}),
-        "1 quantised .*weight_scale\" stands beside a weight",
+        '1 quantised .*weight_scale" stands beside a weight',
     ),
     "both spellings": (
         lambda tensors: tensors.update({"mlp1.0.weight": torch.zeros(256)}),
@@ -273,8 +278,10 @@ def test_wrong_exports(name: str, folder: Path) -> None:
 
 def test_a_final_norm_that_is_missing(folder: Path) -> None:
     norm = "vision_projector.vision_final_layernorm"
-    checkpoints.edit_tensors(folder, lambda tensors: [tensors.pop(f"{norm}.{part}") for part in ("weight", "bias")])
-    with pytest.raises(CheckpointError, match="2 missing: .*vision_final_layernorm"):
+    checkpoints.edit_tensors(
+        folder, lambda tensors: [tensors.pop(f"{norm}.{part}") for part in ("weight", "bias")]
+    )
+    with pytest.raises(CheckpointError, match=r"2 missing: .*vision_final_layernorm"):
         Encoder(folder, "demo", "cpu")
 
 
@@ -288,9 +295,15 @@ def vision(**values: Any) -> Callable[[dict[str, Any]], object]:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda config: config.update(downsample_ratio=0.25), "downsample_ratio must be a number from 0.5 to 0.5"),
+        (
+            lambda config: config.update(downsample_ratio=0.25),
+            "downsample_ratio must be a number from 0.5 to 0.5",
+        ),
         (lambda config: config.pop("downsample_ratio"), "downsample_ratio is missing"),
-        (lambda config: config.update(vit_hidden_size=65), "vit_hidden_size must be an integer from 64 to 64"),
+        (
+            lambda config: config.update(vit_hidden_size=65),
+            "vit_hidden_size must be an integer from 64 to 64",
+        ),
         (lambda config: config.pop("llm_config"), "llm_config is missing"),
         (vision(patch_size=14), "not a multiple of patch_size 14"),
         (vision(patch_size=None), "vision_config.patch_size is missing"),
@@ -312,7 +325,7 @@ def test_wrong_configurations(change: Callable[[dict[str, Any]], object], text: 
 @pytest.mark.parametrize("max_img_size", [512, 1024])
 def test_a_table_of_another_size(max_img_size: int, folder: Path) -> None:
     checkpoints.edit(folder, "config.json", vision(max_img_size=max_img_size))
-    with pytest.raises(CheckpointError, match="pos_embed.* instead of"):
+    with pytest.raises(CheckpointError, match=r"pos_embed.* instead of"):
         Encoder(folder, "", "cpu")
 
 
@@ -354,7 +367,9 @@ def test_pillow_is_no_backend(demo_checkpoint: CheckpointOf) -> None:
 
 @pytest.mark.parametrize("name", ["BF16", "NVFP4"])
 def test_the_model_id_alone_is_enough(name: str, folder: Path) -> None:
-    checkpoints.edit(folder, "config.json", lambda config: (config.pop("model_type"), config.pop("architectures")))
+    checkpoints.edit(
+        folder, "config.json", lambda config: (config.pop("model_type"), config.pop("architectures"))
+    )
     model = f"nvidia/NVIDIA-Nemotron-3.5-Super-VL-120B-A12B-{name}"
     assert _native.Processor(folder, model).family == FAMILY
 

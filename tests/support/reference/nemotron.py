@@ -69,7 +69,9 @@ def processor(checkpoint: Path) -> Any:
     return NemotronH_Omni_Reasoning_V3ImageProcessor.from_pretrained(str(checkpoint))
 
 
-def preprocess(checkpoint: Path, data: bytes, backend: str = "torchvision") -> tuple[torch.Tensor, torch.Tensor]:
+def preprocess(
+    checkpoint: Path, data: bytes, backend: str = "torchvision"
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(float32 pixel values, int64 grids) of one encoded image."""
     assert backend in BACKENDS
     batch = processor(checkpoint)(images=[opened(data)], return_tensors="pt")
@@ -108,8 +110,14 @@ def tower(checkpoint: Path, dtype: str) -> Any:
         dtype=getattr(torch, dtype),
         output_loading_info=True,
     )
-    unused = ("language_model.", "vision_model.embeddings.video_patch_projection.", "vision_model.summary_idxs")
-    missing = [name for name in loaded["missing_keys"] if not name.startswith(unused) and "layer_scale" not in name]
+    unused = (
+        "language_model.",
+        "vision_model.embeddings.video_patch_projection.",
+        "vision_model.summary_idxs",
+    )
+    missing = [
+        name for name in loaded["missing_keys"] if not name.startswith(unused) and "layer_scale" not in name
+    ]
     assert not missing and not loaded["unexpected_keys"], (missing, loaded["unexpected_keys"])
     model.vision_model.config.dtype = getattr(torch, dtype)
     return model.eval()
