@@ -253,6 +253,7 @@ class Processor:
         family: str | None = None,
         *,
         backend: str | None = None,
+        rescale: float | None = None,
     ) -> Processor: ...
     @property
     def family(self) -> str:
@@ -310,6 +311,8 @@ class Encoder:
         dtype: str | None = None,
         backend: str | None = None,
         deepstack: str | None = None,
+        attention: str | None = None,
+        rescale: float | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> Encoder: ...
     @property

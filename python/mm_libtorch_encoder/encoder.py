@@ -40,6 +40,9 @@ class Encoder:
     deepstack: how a tower with deepstack gives its levels: "separate", as the tensor "deepstack"
         [levels, tokens, columns] of encode_image, or "concatenated", as further columns of the embeddings,
         main columns first; None: separate. generate() gives the embeddings alone.
+    attention: rounding of DeepSeek's attention: "fused", or "math" for what Torch up to 2.13 gives its own code, all
+        in float32 and rounded once; None: fused.
+    rescale: factor by which Inkling's images are scaled first; None: as the checkpoint says.
     progress: called with (bytes read, bytes in all) while the weights load.
 
     Raises CheckpointError if the checkpoint does not fit, RuntimeMismatch if the host does not.
@@ -55,6 +58,8 @@ class Encoder:
         dtype: str | torch.dtype | None = None,
         backend: str | None = None,
         deepstack: str | None = None,
+        attention: str | None = None,
+        rescale: float | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
         self._model = model
@@ -66,6 +71,8 @@ class Encoder:
             dtype=None if dtype is None else str(dtype),
             backend=backend,
             deepstack=deepstack,
+            attention=attention,
+            rescale=rescale,
             progress=progress,
         )
         _open_encoders.add(self)

@@ -74,7 +74,7 @@ impl Encoding {
 #[pymethods]
 impl Encoder {
     #[new]
-    #[pyo3(signature = (checkpoint, model, device, family=None, *, dtype=None, backend=None, deepstack=None, progress=None))]
+    #[pyo3(signature = (checkpoint, model, device, family=None, *, dtype=None, backend=None, deepstack=None, attention=None, rescale=None, progress=None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -85,6 +85,8 @@ impl Encoder {
         dtype: Option<&str>,
         backend: Option<&str>,
         deepstack: Option<&str>,
+        attention: Option<&str>,
+        rescale: Option<f64>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let settings = Settings {
@@ -93,7 +95,7 @@ impl Encoder {
             device: Device::parse(device)?,
             family,
             dtype: dtype.map(Dtype::parse).transpose()?,
-            options: options(backend, deepstack)?,
+            options: options(backend, deepstack, attention, rescale)?,
             policy: None,
         };
         let report = |done: u64, total: u64| {

@@ -24,6 +24,9 @@ from types import ModuleType
 MODULES = {
     "deepseek41": "deepseek",
     "glm53": "qwen_glm",
+    "inkling": "inkling",
+    "muse_glimmer": "muse",
+    "muse_vision": "muse",
     "nemotron35": "nemotron",
     "qwen2_vl": "qwen_glm",
     "qwen2_5_vl": "qwen_glm",
