@@ -255,6 +255,7 @@ class Processor:
         *,
         backend: str | None = None,
         decode_policy: str | None = None,
+        rescale: float | None = None,
     ) -> Processor: ...
     @property
     def family(self) -> str:
@@ -313,6 +314,8 @@ class Encoder:
         backend: str | None = None,
         deepstack: str | None = None,
         decode_policy: str | None = None,
+        attention: str | None = None,
+        rescale: float | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> Encoder: ...
     @property

@@ -43,6 +43,9 @@ class Encoder:
         main columns first; None: separate. generate() gives the embeddings alone.
     decode_policy: what is done with orientation and alpha: "pillow" or "sglang" (neither is heeded), "hf" (oriented,
         alpha dropped) or "vllm" (RGBA images composited over white); None: as the family's reference does.
+    attention: rounding of DeepSeek's attention: "fused", or "math" for what Torch up to 2.13 gives its own code, all
+        in float32 and rounded once; None: fused.
+    rescale: factor by which Inkling's images are scaled first; None: as the checkpoint says.
     progress: called with (bytes read, bytes in all) while the weights load.
 
     Raises CheckpointError if the checkpoint does not fit, RuntimeMismatch if the host does not.
@@ -59,6 +62,8 @@ class Encoder:
         backend: str | None = None,
         deepstack: str | None = None,
         decode_policy: str | None = None,
+        attention: str | None = None,
+        rescale: float | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
         self._model = model
@@ -71,6 +76,8 @@ class Encoder:
             backend=backend,
             deepstack=deepstack,
             decode_policy=decode_policy,
+            attention=attention,
+            rescale=rescale,
             progress=progress,
         )
         _open_encoders.add(self)

@@ -6,10 +6,13 @@ pub mod deepseek41;
 mod demo;
 mod detect;
 pub mod glm53;
+pub mod inkling;
 pub mod kimi;
 #[cfg(feature = "torch")]
 mod load;
+pub mod muse;
 pub mod nemotron35;
+mod options;
 pub mod parts;
 pub mod qwen;
 mod registry;
@@ -17,11 +20,12 @@ mod registry;
 pub use demo::make_checkpoint;
 #[cfg(feature = "torch")]
 pub use load::Loader;
+pub use options::{Attention, Backend, Choice, Deepstack, Options};
 pub use registry::{Entry, REGISTRY, VARIANTS, find, open};
 
 use crate::checkpoint::TensorSpec;
 use crate::image::{DecodePolicy, Image};
-use crate::pixels::{Canvas, PassOrder, PixelValues};
+use crate::pixels::{Canvas, PixelValues};
 use crate::{Dtype, Result};
 
 /// Rows and columns of patches of one media item, for each frame.
@@ -66,94 +70,6 @@ pub struct Plan {
     pub tokens: usize,
     /// Resized size and padding.
     pub canvas: Canvas,
-}
-
-/// The preprocessing whose bits are reproduced, where the reference has several.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Backend {
-    /// transformers on torchvision's uint8 resampling: what `AutoImageProcessor` picks where torchvision is installed.
-    Torchvision,
-    /// transformers on Pillow, with the pass order of a Pillow version.
-    Pillow(PassOrder),
-}
-
-impl Backend {
-    /// Every backend and its name; "pillow" is the newest rule.
-    const NAMES: [(Self, &'static str); 4] = [
-        (Self::Torchvision, "torchvision"),
-        (Self::Pillow(PassOrder::Pillow13), "pillow"),
-        (Self::Pillow(PassOrder::Pillow12_2), "pillow-12.2"),
-        (Self::Pillow(PassOrder::HorizontalFirst), "pillow-12.1"),
-    ];
-
-    /// Parses "torchvision", "pillow" (the newest rule), "pillow-12.2" or "pillow-12.1".
-    pub fn parse(name: &str) -> Result<Self> {
-        let found = Self::NAMES.into_iter().find(|(_, known)| *known == name);
-        found.map(|(backend, _)| backend).ok_or_else(|| {
-            crate::Error::argument(format!(
-                "backend {name:?} is unknown: use torchvision, pillow, pillow-12.2 or pillow-12.1"
-            ))
-        })
-    }
-
-    /// What [`Backend::parse`] reads.
-    pub fn name(self) -> &'static str {
-        Self::NAMES.into_iter().find(|(backend, _)| *backend == self).map_or("", |(_, name)| name)
-    }
-}
-
-/// How a tower with deepstack hands over the tokens of its levels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Deepstack {
-    /// A tensor of its own, "deepstack" [levels, rows, columns]: transformers' form.
-    #[default]
-    Separate,
-    /// Further columns of the embeddings, main columns first, then level by level: SGLang's form.
-    Concatenated,
-}
-
-impl Deepstack {
-    /// Parses "separate" or "concatenated".
-    pub fn parse(name: &str) -> Result<Self> {
-        match name {
-            "separate" => Ok(Self::Separate),
-            "concatenated" => Ok(Self::Concatenated),
-            other => Err(crate::Error::argument(format!(
-                "deepstack {other:?} is unknown: use separate or concatenated"
-            ))),
-        }
-    }
-}
-
-/// Choices that a caller makes for a family; the defaults are those of its reference.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// Preprocessing arithmetic; none: the family's reference.
-    pub backend: Option<Backend>,
-    /// The form of deepstack's levels; none: [`Deepstack::Separate`].
-    pub deepstack: Option<Deepstack>,
-}
-
-impl Options {
-    /// A text that is equal for equal choices and stays so between releases, for the identity of results.
-    pub fn identity(&self) -> String {
-        let backend = self.backend.map_or("default", Backend::name);
-        let deepstack = match self.deepstack.unwrap_or_default() {
-            Deepstack::Separate => "separate",
-            Deepstack::Concatenated => "concatenated",
-        };
-        format!("options1;backend={backend};deepstack={deepstack}")
-    }
-
-    /// An error if a form of deepstack was chosen, for the towers of `who` have none.
-    pub fn refuse_deepstack(&self, who: &str) -> Result<()> {
-        match self.deepstack {
-            None => Ok(()),
-            Some(_) => {
-                Err(crate::Error::argument(format!("{who} has no deepstack: leave the option deepstack out")))
-            }
-        }
-    }
 }
 
 /// How a tower's tensors are found in a checkpoint: one spelling of all their names.

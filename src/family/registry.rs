@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Family, Options, deepseek41, detect, glm53, kimi, nemotron35, qwen};
+use super::{Choice, Family, Options, deepseek41, detect, glm53, inkling, kimi, muse, nemotron35, qwen};
 use crate::checkpoint::Checkpoint;
 use crate::{Error, Result};
 
@@ -16,6 +16,8 @@ pub struct Entry {
     pub architectures: &'static [&'static str],
     /// Beginnings of model ids, lower case, that belong to it.
     pub model_ids: &'static [&'static str],
+    /// Options beside the backend that it has.
+    pub choices: &'static [Choice],
     /// Reads the configuration.
     pub open: fn(&Checkpoint, Options) -> Result<Box<dyn Family>>,
     /// Files of a small checkpoint in the published layout, for `make-checkpoint`.
@@ -34,7 +36,10 @@ pub struct Demo {
 pub static REGISTRY: &[&Entry] = &[
     &deepseek41::ENTRY,
     &glm53::ENTRY,
+    &inkling::ENTRY,
     &kimi::ENTRY,
+    &muse::VISION,
+    &muse::GLIMMER,
     &nemotron35::ENTRY,
     &qwen::QWEN2_VL,
     &qwen::QWEN2_5_VL,
@@ -73,6 +78,7 @@ pub fn open(
 ) -> Result<(Checkpoint, Box<dyn Family>)> {
     let checkpoint = Checkpoint::open(root)?;
     let entry = detect::detect(checkpoint.config(), model, family)?;
+    options.check(entry.name, entry.choices)?;
     let family = (entry.open)(&checkpoint, options)?;
     Ok((checkpoint, family))
 }

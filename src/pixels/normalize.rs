@@ -58,6 +58,13 @@ impl Normalize {
         Self::from_fn(value).with_affine(255.0, mean.map(|m| m as f32), std.map(|s| s as f32))
     }
 
+    /// With every value rounded to bfloat16, whatever type is written in the end.
+    pub fn rounded_to_bf16(mut self) -> Self {
+        let round = |value: &mut f32| *value = half::bf16::from_f32(*value).to_f32();
+        self.table.as_flattened_mut().iter_mut().chain(&mut self.fill).for_each(round);
+        self
+    }
+
     /// With padded samples of `level`.
     pub fn with_fill_level(mut self, level: u8) -> Self {
         self.fill = [0, 1, 2].map(|channel: usize| self.table[channel][usize::from(level)]);

@@ -77,7 +77,7 @@ impl Encoder {
     #[new]
     #[pyo3(signature = (
         checkpoint, model, device, family=None, *, dtype=None, backend=None, deepstack=None, decode_policy=None,
-        progress=None
+        attention=None, rescale=None, progress=None
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -90,6 +90,8 @@ impl Encoder {
         backend: Option<&str>,
         deepstack: Option<&str>,
         decode_policy: Option<&str>,
+        attention: Option<&str>,
+        rescale: Option<f64>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let settings = Settings {
@@ -98,7 +100,7 @@ impl Encoder {
             device: Device::parse(device)?,
             family,
             dtype: dtype.map(Dtype::parse).transpose()?,
-            options: options(backend, deepstack)?,
+            options: options(backend, deepstack, attention, rescale)?,
             policy: decode_policy.map(DecodePolicy::preset).transpose()?,
         };
         let report = |done: u64, total: u64| {

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::pixels::CanvasTuple;
-use crate::family::{self, Backend, Deepstack, Grid, Options, Plan};
+use crate::family::{self, Attention, Backend, Deepstack, Grid, Options, Plan};
 use crate::image::{self, DecodePolicy};
 use crate::pixels::{Canvas, PixelValues, Samples};
 use crate::prepare::Preprocessor;
@@ -28,10 +28,18 @@ struct Processor {
     preprocessor: Preprocessor,
 }
 
-pub fn options(backend: Option<&str>, deepstack: Option<&str>) -> crate::Result<Options> {
+/// The options by their Python names.
+pub fn options(
+    backend: Option<&str>,
+    deepstack: Option<&str>,
+    attention: Option<&str>,
+    rescale: Option<f64>,
+) -> crate::Result<Options> {
     Ok(Options {
         backend: backend.map(Backend::parse).transpose()?,
         deepstack: deepstack.map(Deepstack::parse).transpose()?,
+        attention: attention.map(Attention::parse).transpose()?,
+        rescale,
     })
 }
 
@@ -42,16 +50,18 @@ fn grid_and_tokens(plan: &Plan) -> (GridThw, usize) {
 #[pymethods]
 impl Processor {
     #[new]
-    #[pyo3(signature = (checkpoint, model="", family=None, *, backend=None, decode_policy=None))]
+    #[pyo3(signature = (checkpoint, model="", family=None, *, backend=None, decode_policy=None, rescale=None))]
     fn new(
         checkpoint: PathBuf,
         model: &str,
         family: Option<&str>,
         backend: Option<&str>,
         decode_policy: Option<&str>,
+        rescale: Option<f64>,
     ) -> PyResult<Self> {
         let policy = decode_policy.map(DecodePolicy::preset).transpose()?;
-        let (preprocessor, _) = Preprocessor::open(&checkpoint, model, family, options(backend, None)?)?;
+        let options = options(backend, None, None, rescale)?;
+        let (preprocessor, _) = Preprocessor::open(&checkpoint, model, family, options)?;
         Ok(Self {
             preprocessor: match policy {
                 Some(policy) => preprocessor.with_policy(policy),

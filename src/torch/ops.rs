@@ -230,6 +230,17 @@ impl Rotary {
     }
 }
 
+/// Where attention rounds. Discriminants are those of `bridge/api.h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Rounding {
+    /// As Torch's fused kernel does.
+    #[default]
+    Fused = 0,
+    /// Once, behind products and softmax in float32.
+    Once = 1,
+}
+
 /// Cumulative row counts of independent stretches of a sequence: `[0, n1, n1 + n2, ..]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segments(Vec<i64>);
@@ -256,10 +267,11 @@ impl Segments {
 }
 
 /// Softmax attention within each segment of packed `qkv` [rows, 3, heads, dim]; gives [rows, heads * dim].
-pub fn attention(qkv: &Tensor, segments: &Segments, scale: f64) -> Result<Tensor> {
+pub fn attention(qkv: &Tensor, segments: &Segments, scale: f64, rounding: Rounding) -> Result<Tensor> {
+    let (edges, count) = (segments.0.as_ptr(), segments.0.len() as i64);
     Tensor::make("attention", |api, out| {
         // SAFETY: the handle is live and the edges outlive the call.
-        unsafe { (api.attention)(qkv.raw(), segments.0.as_ptr(), segments.0.len() as i64, scale, out) }
+        unsafe { (api.attention)(qkv.raw(), edges, count, scale, rounding as i32, out) }
     })
 }
 

@@ -58,7 +58,7 @@ pub struct Api {
     pub gated: unsafe extern "C" fn(RawTensor, i32, f64, *mut RawTensor) -> Status,
     pub rotary:
         unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, RawTensor, RawTensor, f64, i32) -> Status,
-    pub attention: unsafe extern "C" fn(RawTensor, *const i64, i64, f64, *mut RawTensor) -> Status,
+    pub attention: unsafe extern "C" fn(RawTensor, *const i64, i64, f64, i32, *mut RawTensor) -> Status,
     pub add_interpolated:
         unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, RawTensor, *mut RawTensor) -> Status,
     pub resample_table: unsafe extern "C" fn(RawTensor, i64, i64, i32, *mut RawTensor) -> Status,

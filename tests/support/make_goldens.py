@@ -20,7 +20,8 @@ from mm_libtorch_encoder import _native
 
 def golden(family: str) -> dict[str, Any]:
     upstream = reference.module(family)
-    backends = upstream.BACKENDS or (None,)
+    backends = upstream.BACKENDS[family] if isinstance(upstream.BACKENDS, dict) else upstream.BACKENDS
+    backends = backends or (None,)
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = Path(folder) / "checkpoint"
         _native.make_checkpoint(family, checkpoint, goldens.SEED)

@@ -2,6 +2,9 @@
 //!
 //! The embeddings are the whole span of an image: a start row, each line of tokens with a line end, and an end row;
 //! the language model sees the same token id in all of them. Pixels follow Pillow before 12.2 (columns first, always).
+//!
+//! Upstream hands Torch tensors of three dimensions, for which Torch up to 2.13 computes attention in float32; newer
+//! ones fuse it, as this tower does unless the option attention is "math".
 
 mod config;
 mod processor;
@@ -13,7 +16,7 @@ use processor::Processor;
 
 use super::parts::TokenGrid;
 use super::registry::{Demo, Entry};
-use super::{Family, Grid, Options, Plan, WeightNames};
+use super::{Attention, Choice, Family, Grid, Options, Plan, WeightNames};
 use crate::checkpoint::Checkpoint;
 use crate::image::{DecodePolicy, Image};
 use crate::pixels::PixelValues;
@@ -25,20 +28,22 @@ pub static ENTRY: Entry = Entry {
     model_types: &["deepseek_v41"],
     architectures: &["DeepseekV41ForCausalLM"],
     model_ids: &["deepseek-ai/deepseek-v4.1-flash"],
+    choices: &[Choice::Attention],
     open,
     demo: || Demo { files: vec![("config.json", include_str!("demo/config.json"))], prefix: "" },
 };
 
 fn open(checkpoint: &Checkpoint, options: Options) -> Result<Box<dyn Family>> {
-    options.refuse_deepstack("DeepSeek-V4.1")?;
     let vision = VisionConfig::read(checkpoint.config())?;
     let processor = Processor::read(checkpoint.config(), &vision, options)?;
-    Ok(Box::new(DeepSeek { vision, processor }))
+    Ok(Box::new(DeepSeek { vision, processor, attention: options.attention.unwrap_or_default() }))
 }
 
 struct DeepSeek {
     vision: VisionConfig,
     processor: Processor,
+    #[cfg_attr(not(feature = "torch"), expect(dead_code, reason = "no tower"))]
+    attention: Attention,
 }
 
 impl Family for DeepSeek {
@@ -89,6 +94,10 @@ impl Family for DeepSeek {
 
     #[cfg(feature = "torch")]
     fn load(&self, loader: &super::Loader<'_>) -> Result<Box<dyn super::Tower>> {
-        Ok(Box::new(tower::Tower::load(&self.vision, loader)?))
+        let rounding = match self.attention {
+            Attention::Fused => crate::torch::ops::Rounding::Fused,
+            Attention::Math => crate::torch::ops::Rounding::Once,
+        };
+        Ok(Box::new(tower::Tower::load(&self.vision, rounding, loader)?))
     }
 }

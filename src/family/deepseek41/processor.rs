@@ -2,8 +2,6 @@
 //!
 //! The release ships it as plain functions: no processor file is read, and mean, deviation and grey are constants.
 
-use half::bf16;
-
 use super::config::VisionConfig;
 use crate::checkpoint::Node;
 use crate::family::parts::sizes;
@@ -47,8 +45,6 @@ impl Processor {
                 ));
             }
         };
-        // Values are rounded to bfloat16 whatever the tower's type: upstream's patches have it.
-        let value = |level: u8| bf16::from_f32((f32::from(level) / 255.0 - 0.5) / 0.5).to_f32();
         Ok(Self {
             patch: vision.patch,
             ratio: vision.ratio,
@@ -56,7 +52,8 @@ impl Processor {
             min_pixels: node.u32("min_pixels", 1..=MAX_MIN_PIXELS)?,
             max_wh_ratio: node.opt_u32("max_wh_ratio", 1..=MAX_WH_RATIO)?,
             order,
-            normalize: Normalize::from_fn(|_, level| value(level)).with_fill_level(GREY),
+            // Rounded whatever the tower's type: upstream's patches are.
+            normalize: Normalize::divided([0.5; 3], [0.5; 3]).rounded_to_bf16().with_fill_level(GREY),
         })
     }
 

@@ -6,7 +6,7 @@ use super::processor::token_grid;
 use crate::Result;
 use crate::family::parts::{Block, Mlp, SelfAttention, TowerLayout, rotary};
 use crate::family::{Grid, Loader, Outputs};
-use crate::torch::ops::{Activation, Linear, RmsNorm, RotaryPairs, cat};
+use crate::torch::ops::{Activation, Linear, RmsNorm, RotaryPairs, Rounding, cat};
 use crate::torch::{Device, Tensor};
 
 const NORM_EPS: f64 = 1e-6;
@@ -28,10 +28,11 @@ pub struct Tower {
 }
 
 impl Tower {
-    pub fn load(config: &VisionConfig, loader: &Loader<'_>) -> Result<Self> {
+    pub fn load(config: &VisionConfig, rounding: Rounding, loader: &Loader<'_>) -> Result<Self> {
         let block = |index: usize| -> Result<Block> {
             let name = |part: &str| format!("vision.blocks.{index}.{part}");
-            let mlp = (loader.linear(&name("mlp.w1"), false)?, loader.linear(&name("mlp.w2"), false)?);
+            let mlp =
+                (loader.linear(&name("mlp.w1"), false)?, loader.precise_linear(&name("mlp.w2"), false)?);
             Ok(Block {
                 norm1: loader.rms_norm(&name("norm1"), NORM_EPS)?.into(),
                 attention: SelfAttention {
@@ -40,6 +41,7 @@ impl Tower {
                     proj: loader.linear(&name("attn.wo"), true)?,
                     heads: config.heads,
                     dim: config.head_dim,
+                    rounding,
                 },
                 norm2: loader.rms_norm(&name("norm2"), NORM_EPS)?.into(),
                 mlp: Mlp::gated(mlp.0, Activation::Silu, mlp.1),

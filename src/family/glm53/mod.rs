@@ -21,6 +21,7 @@ pub static ENTRY: Entry = Entry {
     model_types: &["glm5_next"],
     architectures: &["Glm5NextForConditionalGeneration"],
     model_ids: &["zai-org/glm-5.3-flash", "nvidia/glm-5.3-flash", "unsloth/glm-5.3-flash"],
+    choices: &[],
     open,
     demo: || Demo {
         files: vec![
@@ -32,7 +33,6 @@ pub static ENTRY: Entry = Entry {
 };
 
 fn open(checkpoint: &Checkpoint, options: Options) -> Result<Box<dyn Family>> {
-    options.refuse_deepstack("GLM-5.3-Flash")?;
     let vision = VisionConfig::read(checkpoint.config())?;
     let node = checkpoint.image_processor()?.ok_or_else(|| {
         Error::checkpoint(

@@ -2,7 +2,7 @@
 
 use super::config::VisionConfig;
 use crate::checkpoint::Node;
-use crate::family::parts::processor::Common;
+use crate::family::parts::processor::{BICUBIC_CLIP, Common};
 use crate::family::{Backend, Grid, Options, Plan, parts};
 use crate::image::Image;
 use crate::pixels::{self, Canvas, PatchLayout, PatchOrder, PixelValues, Recipe, SampleOrder};
@@ -53,7 +53,7 @@ impl Processor {
             factor,
             min_volume: u64::from(min_tokens) * unit,
             max_volume: u64::from(max_tokens) * unit,
-            common: Common::read(node, backend)?,
+            common: Common::read(node, backend, &BICUBIC_CLIP)?,
         })
     }
 

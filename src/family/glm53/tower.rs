@@ -4,7 +4,7 @@ use super::config::VisionConfig;
 use crate::Result;
 use crate::family::parts::{Block, Mlp, SelfAttention, TowerLayout, rotary};
 use crate::family::{Grid, Loader, Outputs};
-use crate::torch::ops::{Activation, LayerNorm, Linear, QkNorm, RmsNorm, RotaryPairs, activate};
+use crate::torch::ops::{Activation, LayerNorm, Linear, QkNorm, RmsNorm, RotaryPairs, Rounding, activate};
 use crate::torch::{Device, Tensor};
 
 /// The merger's layer norm has Torch's default, not `rms_norm_eps`.
@@ -44,6 +44,7 @@ impl Tower {
                     proj: loader.linear(&name("attn.proj"), config.biases)?,
                     heads: config.heads,
                     dim: config.head_dim(),
+                    rounding: Rounding::Fused,
                 },
                 norm2: rms("norm2")?.into(),
                 mlp: gated(&name("mlp"), config.biases, config, loader)?,

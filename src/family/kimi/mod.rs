@@ -35,6 +35,7 @@ pub static ENTRY: Entry = Entry {
         "moonshotai/kimi-k2.7",
         "moonshotai/kimi-k3",
     ],
+    choices: &[],
     open,
     demo: || Demo {
         files: vec![
@@ -57,7 +58,6 @@ pub fn k25_demo() -> Demo {
 }
 
 fn open(checkpoint: &Checkpoint, options: Options) -> Result<Box<dyn Family>> {
-    options.refuse_deepstack("Kimi")?;
     let vision = VisionConfig::read(checkpoint.config())?;
     let node = checkpoint.image_processor()?.ok_or_else(|| {
         Error::checkpoint("there is no preprocessor_config.json to say how images are prepared")

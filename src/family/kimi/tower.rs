@@ -8,7 +8,8 @@ use crate::family::parts::{
 };
 use crate::family::{Grid, Loader, Outputs};
 use crate::torch::ops::{
-    Activation, Interpolation, Linear, RotaryPairs, add, add_interpolated, cat, index_rows, resample_table,
+    Activation, Interpolation, Linear, RotaryPairs, Rounding, add, add_interpolated, cat, index_rows,
+    resample_table,
 };
 use crate::torch::{Device, Tensor};
 use crate::{Dtype, Error};
@@ -50,6 +51,7 @@ impl Tower {
                     proj: loader.linear(&name("wo"), config.attention_bias)?,
                     heads: config.heads,
                     dim: config.head_dim,
+                    rounding: Rounding::Fused,
                 },
                 norm2: norm(&name("norm1"))?,
                 mlp: Mlp::plain(

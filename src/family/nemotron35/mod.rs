@@ -25,6 +25,7 @@ pub static ENTRY: Entry = Entry {
     model_types: &["nemotron_h_omni"],
     architectures: &["NemotronH_Omni_Reasoning_V3"],
     model_ids: &["nvidia/nvidia-nemotron-3.5-super-vl-"],
+    choices: &[],
     open,
     demo: || Demo {
         files: vec![
@@ -36,7 +37,6 @@ pub static ENTRY: Entry = Entry {
 };
 
 fn open(checkpoint: &Checkpoint, options: Options) -> Result<Box<dyn Family>> {
-    options.refuse_deepstack("Nemotron")?;
     let vision = VisionConfig::read(checkpoint.config())?;
     let node = checkpoint.image_processor()?.ok_or_else(|| {
         Error::checkpoint("there is no preprocessor_config.json to say how images are prepared")

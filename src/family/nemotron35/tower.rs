@@ -7,7 +7,7 @@ use crate::Result;
 use crate::family::parts::position_table::{Alignment, taps};
 use crate::family::parts::{Block, Mlp, SelfAttention, TowerLayout, patch_grid};
 use crate::family::{Grid, Loader, Outputs};
-use crate::torch::ops::{Activation, LayerNorm, Linear, RmsNorm, Segments, cat};
+use crate::torch::ops::{Activation, LayerNorm, Linear, RmsNorm, Rounding, Segments, cat};
 use crate::torch::{Device, Tensor};
 
 const PROJECTOR_NORM_EPS: f64 = 1e-5;
@@ -44,12 +44,13 @@ impl Tower {
                     proj: loader.linear(&name("attn.proj"), true)?,
                     heads: config.heads,
                     dim: config.head_dim,
+                    rounding: Rounding::Fused,
                 },
                 norm2: loader.layer_norm(&name("norm2"), config.norm_eps)?.into(),
                 mlp: Mlp::plain(
                     loader.linear(&name("mlp.fc1"), true)?,
                     Activation::Gelu,
-                    loader.linear(&name("mlp.fc2"), true)?,
+                    loader.precise_linear(&name("mlp.fc2"), true)?,
                 ),
             })
         };

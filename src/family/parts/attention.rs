@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::torch::Tensor;
-use crate::torch::ops::{Linear, QkNorm, Rotary, Segments, attention};
+use crate::torch::ops::{Linear, QkNorm, Rotary, Rounding, Segments, attention};
 
 /// `proj(softmax(q k^T / sqrt(dim)) v)` of `qkv(x)`, whose outputs are all of q, then k, then v, head by head.
 pub struct SelfAttention {
@@ -16,6 +16,8 @@ pub struct SelfAttention {
     pub heads: usize,
     /// Width of one head.
     pub dim: usize,
+    /// Where products and softmax round.
+    pub rounding: Rounding,
 }
 
 impl SelfAttention {
@@ -31,7 +33,7 @@ impl SelfAttention {
         if let Some(rotary) = rotary {
             rotary.apply(&mut qkv, self.qk_norm.as_ref())?;
         }
-        let mixed = attention(&qkv, segments, (self.dim as f64).powf(-0.5))?;
+        let mixed = attention(&qkv, segments, (self.dim as f64).powf(-0.5), self.rounding)?;
         self.proj.added_to(residual, &mixed)
     }
 }

@@ -41,7 +41,7 @@ pub fn inverse_frequencies(dim: usize, theta: f64) -> Vec<f32> {
 /// Angles `[row * f_0, row * f_1 .., column * f_0, column * f_1 ..]` of all `grids` in block order, repeated for each
 /// frame.
 pub fn axial(grids: &[Grid], merge: u32, dim: usize, theta: f64) -> Angles {
-    angles(grids, merge, dim, theta, |row, column, out| {
+    angles(grids, merge, 0, dim, theta, |row, column, out| {
         out.extend_from_slice(row);
         out.extend_from_slice(column);
     })
@@ -50,15 +50,25 @@ pub fn axial(grids: &[Grid], merge: u32, dim: usize, theta: f64) -> Angles {
 /// Angles `[column * f_0, row * f_0, column * f_1, row * f_1 ..]` of all `grids` in block order, repeated for each
 /// frame.
 pub fn interleaved(grids: &[Grid], merge: u32, dim: usize, theta: f64) -> Angles {
-    angles(grids, merge, dim, theta, |row, column, out| {
+    angles(grids, merge, 0, dim, theta, |row, column, out| {
         out.extend(column.iter().zip(row).flat_map(|(&column, &row)| [column, row]));
     })
 }
 
-/// Angles of all patches; `join` appends those of a patch from those of its row and of its column.
+/// Angles `[column * f_0, column * f_1 .., row * f_0, row * f_1 ..]` of all `grids` in raster order, rows and columns
+/// counted from 1, repeated for each frame.
+pub fn column_first(grids: &[Grid], dim: usize, theta: f64) -> Angles {
+    angles(grids, 1, 1, dim, theta, |row, column, out| {
+        out.extend_from_slice(column);
+        out.extend_from_slice(row);
+    })
+}
+
+/// Angles of all patches, the first row and column being number `first`; `join` appends those of a patch from those of its row and of its column.
 fn angles(
     grids: &[Grid],
     merge: u32,
+    first: u32,
     dim: usize,
     theta: f64,
     join: impl Fn(&[f32], &[f32], &mut Vec<f32>),
@@ -68,7 +78,7 @@ fn angles(
     // One turn of the table for each position; patches only copy from it.
     let turns: Vec<(Vec<f32>, Vec<f32>)> = (0..side)
         .map(|position| {
-            let angles = frequencies.iter().map(|f| f64::from(position as f32 * f));
+            let angles = frequencies.iter().map(|f| f64::from((position + first) as f32 * f));
             angles.map(|angle| (angle.cos() as f32, angle.sin() as f32)).unzip()
         })
         .collect();

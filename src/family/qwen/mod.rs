@@ -17,7 +17,7 @@ use qwen25::Qwen25;
 use vit::Vit;
 
 use super::registry::{Demo, Entry};
-use super::{Family, Grid, Options, Plan, WeightNames, parts};
+use super::{Choice, Family, Grid, Options, Plan, WeightNames, parts};
 use crate::checkpoint::{Checkpoint, Node, TensorSpec};
 use crate::image::{DecodePolicy, Image};
 use crate::pixels::PixelValues;
@@ -44,6 +44,7 @@ pub static QWEN2_VL: Entry = Entry {
     model_types: &["qwen2_vl"],
     architectures: &["Qwen2VLForConditionalGeneration"],
     model_ids: &["qwen/qwen2-vl-"],
+    choices: &[],
     open: |checkpoint, options| open(&QWEN2_VL, checkpoint, options, Qwen2::read),
     demo: demo!("qwen2_vl", "visual."),
 };
@@ -54,6 +55,7 @@ pub static QWEN2_5_VL: Entry = Entry {
     model_types: &["qwen2_5_vl"],
     architectures: &["Qwen2_5_VLForConditionalGeneration"],
     model_ids: &["qwen/qwen2.5-vl-"],
+    choices: &[],
     open: |checkpoint, options| open(&QWEN2_5_VL, checkpoint, options, Qwen25::read),
     demo: demo!("qwen2_5_vl", "visual."),
 };
@@ -64,6 +66,7 @@ pub static QWEN3_VL: Entry = Entry {
     model_types: &["qwen3_vl", "qwen3_vl_moe"],
     architectures: &["Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"],
     model_ids: &["qwen/qwen3-vl-"],
+    choices: &[Choice::Deepstack],
     open: |checkpoint, options| open(&QWEN3_VL, checkpoint, options, Qwen3::read_vl),
     demo: demo!("qwen3_vl", "model.visual."),
 };
@@ -74,6 +77,7 @@ pub static QWEN35: Entry = Entry {
     model_types: &["qwen3_5", "qwen3_5_moe"],
     architectures: &["Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"],
     model_ids: &["qwen/qwen3.5-"],
+    choices: &[],
     open: |checkpoint, options| open(&QWEN35, checkpoint, options, Qwen3::read_35),
     demo: demo!("qwen35", "model.visual."),
 };

@@ -2,7 +2,7 @@
 
 use super::vit::Vit;
 use crate::checkpoint::Node;
-use crate::family::parts::processor::Common;
+use crate::family::parts::processor::{BICUBIC_CLIP, Common};
 use crate::family::{Backend, Grid, Options, Plan, parts};
 use crate::image::Image;
 use crate::pixels::{
@@ -58,7 +58,7 @@ impl Processor {
             frames: vit.frames,
             min_pixels,
             max_pixels,
-            common: Common::read(node, backend)?,
+            common: Common::read(node, backend, &BICUBIC_CLIP)?,
         })
     }
 

@@ -11,7 +11,7 @@ use crate::family::{
 #[cfg(feature = "torch")]
 use crate::torch::{
     Device,
-    ops::{Rotary, RotaryPairs, Segments},
+    ops::{Rotary, RotaryPairs, Rounding, Segments},
 };
 
 /// Bounds on sizes in a configuration; far above any released model.
@@ -111,6 +111,7 @@ impl Vit {
             proj: loader.linear(&format!("blocks.{index}.attn.proj"), true)?,
             heads: self.heads,
             dim: self.head_dim(),
+            rounding: Rounding::Fused,
         })
     }
 

@@ -94,8 +94,10 @@ struct MmApi {
   // float32 cos and sin [rows, dim / 2].
   int32_t (*rotary)(MmTensor qkv, MmTensor cos, MmTensor sin, MmTensor q_norm, MmTensor k_norm, double eps,
                     int32_t pairs);
-  // softmax(q k^T * scale) v within each segment of packed qkv [rows, 3, heads, dim] -> [rows, heads * dim].
-  int32_t (*attention)(MmTensor qkv, const int64_t* edges, int64_t edge_count, double scale, MmTensor* out);
+  // softmax(q k^T * scale) v within each segment of packed qkv [rows, 3, heads, dim] -> [rows, heads * dim];
+  // `math`: products and softmax in float32, rounded once.
+  int32_t (*attention)(MmTensor qkv, const int64_t* edges, int64_t edge_count, double scale, int32_t math,
+                       MmTensor* out);
   // x + round(sum of four weighted rows of table); index [4, rows] int64, weight [4, rows] float32.
   int32_t (*add_interpolated)(MmTensor x, MmTensor table, MmTensor index, MmTensor weight, MmTensor* out);
   // table [height, width, channels] resampled to [out_height, out_width, channels], corners not aligned.

@@ -1,4 +1,6 @@
 // Rotary embedding and attention over segments of packed qkv.
+#include <algorithm>
+
 #include "kernels.h"
 #include "ops.h"
 #include "schemas.h"
@@ -11,6 +13,8 @@ namespace mm {
 namespace {
 
 constexpr int64_t ROTARY_GRAIN_ELEMENTS = 1 << 14;
+// Rows of q that math_attention takes at a time: their scores are held whole.
+constexpr int64_t MATH_ROWS = 64;
 
 struct Packed {
   int64_t rows, heads, dim;
@@ -53,6 +57,27 @@ Handle segment_attention(AtenTensorHandle qkv, const Packed& p, int64_t begin, i
                std::optional<double>{scale}, false);
   }
   return merge_heads(out.get(), p, end - begin);
+}
+
+// The same with every step in float32, rounded once at the end. Rows of q do not see each other, so that taking some
+// of them at a time bounds memory and changes no bit.
+Handle math_attention(AtenTensorHandle qkv, const Packed& p, int64_t begin, int64_t end, double scale) {
+  const int64_t rows = end - begin;
+  Handle wide[3];
+  for (int64_t i = 0; i < 3; ++i) wide[i] = cast(part(qkv, p, i, begin, end).get(), MM_F32);
+  Handle joined = empty_like_shape(qkv, {rows, p.width()});
+  const auto strides = strides_of(wide[0].get());
+  for (int64_t first = 0; first < rows; first += MATH_ROWS) {
+    const int64_t count = std::min(MATH_ROWS, rows - first);
+    const Handle q = view(wide[0].get(), {1, p.heads, count, p.dim}, strides, first * strides[2]);
+    const Handle out = call<2>(op::attention_math, Arg{q.get()}, Arg{wide[1].get()}, Arg{wide[2].get()},
+                               OptionalArg{nullptr}, 0.0, false, OptionalArg{nullptr}, std::optional<double>{scale},
+                               false);
+    const Handle rounded = merge_heads(out.get(), p, count);
+    const Handle place = view(joined.get(), {count, p.width()}, {p.width(), 1}, first * p.width());
+    check(aoti_torch_copy_(place.get(), rounded.get(), 0), "attention");
+  }
+  return joined;
 }
 
 // x * cos + turned(x) * sin in float32, for one of q and k, composed of plain operators and written back.
@@ -110,20 +135,22 @@ int32_t op_rotary(MmTensor qkv, MmTensor cos, MmTensor sin, MmTensor q_norm, MmT
   });
 }
 
-int32_t op_attention(MmTensor qkv, const int64_t* edges, int64_t edge_count, double scale, MmTensor* out) {
+int32_t op_attention(MmTensor qkv, const int64_t* edges, int64_t edge_count, double scale, int32_t math,
+                     MmTensor* out) {
   return guarded([&] {
     const Packed p = packed_of(raw(qkv));
+    const auto attend = math ? math_attention : segment_attention;
     if (edge_count < 2 || edges[0] != 0 || edges[edge_count - 1] != p.rows) {
       throw Failure{"attention: segment edges must run from 0 to the number of rows"};
     }
     if (edge_count == 2) {
-      *out = segment_attention(raw(qkv), p, 0, p.rows, scale).give();
+      *out = attend(raw(qkv), p, 0, p.rows, scale).give();
       return;
     }
     Handle joined = empty_like_shape(raw(qkv), {p.rows, p.width()});
     for (int64_t i = 0; i + 1 < edge_count; ++i) {
       if (edges[i + 1] <= edges[i]) throw Failure{"attention: segment edges must increase"};
-      const Handle one = segment_attention(raw(qkv), p, edges[i], edges[i + 1], scale);
+      const Handle one = attend(raw(qkv), p, edges[i], edges[i + 1], scale);
       const Handle place =
           view(joined.get(), {edges[i + 1] - edges[i], p.width()}, {p.width(), 1}, edges[i] * p.width());
       check(aoti_torch_copy_(place.get(), one.get(), 0), "attention");

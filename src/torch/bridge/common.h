@@ -112,11 +112,13 @@ struct Op {
   const char* schema;
 };
 
-// Calls `op` with every schema argument in order, defaults included; returns its single tensor result.
-template <class... Args>
+// Calls `op`, which gives `results` tensors, with every schema argument in order, defaults included; returns the first.
+template <size_t results = 1, class... Args>
 Handle call(const Op& op, const Args&... args) {
+  static_assert(results <= sizeof...(Args));
   std::array<StableIValue, sizeof...(Args)> stack{ivalue(args)...};
   check(torch_call_dispatcher(op.name, op.overload, stack.data(), TORCH_ABI_VERSION), op.name);
+  for (size_t i = 1; i < results; ++i) Handle(torch::stable::detail::to<AtenTensorHandle>(stack[i]));
   return Handle(torch::stable::detail::to<AtenTensorHandle>(stack[0]));
 }
 

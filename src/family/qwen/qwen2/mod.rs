@@ -20,8 +20,7 @@ pub struct Qwen2 {
 
 impl Qwen2 {
     /// Reads and checks `vision_config`.
-    pub fn read(vision: Node<'_>, options: Options) -> Result<Self> {
-        options.refuse_deepstack("Qwen2-VL")?;
+    pub fn read(vision: Node<'_>, _options: Options) -> Result<Self> {
         vision.opt_choice("model_type", &["qwen2_vl", "qwen2_vl_vision"])?;
         vision.opt_choice("hidden_act", &["quick_gelu"])?;
         // Unlike in later generations, hidden_size is the width of the output.

@@ -28,8 +28,7 @@ pub struct Qwen25 {
 
 impl Qwen25 {
     /// Reads and checks `vision_config`.
-    pub fn read(vision: Node<'_>, options: Options) -> Result<Self> {
-        options.refuse_deepstack("Qwen2.5-VL")?;
+    pub fn read(vision: Node<'_>, _options: Options) -> Result<Self> {
         vision.opt_choice("model_type", &["qwen2_5_vl", "qwen2_5_vl_vision"])?;
         vision.opt_choice("hidden_act", &["silu"])?;
         let vit = Vit::read(vision, "hidden_size")?;

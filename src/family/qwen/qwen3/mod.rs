@@ -43,8 +43,7 @@ impl Qwen3 {
     }
 
     /// Reads and checks `vision_config` of Qwen3.5.
-    pub fn read_35(vision: Node<'_>, options: Options) -> Result<Self> {
-        options.refuse_deepstack("Qwen3.5")?;
+    pub fn read_35(vision: Node<'_>, _options: Options) -> Result<Self> {
         let known = ["qwen3_5", "qwen3_5_moe", "qwen3_5_vision", "qwen3_5_moe_vision"];
         vision.opt_choice("model_type", &known)?;
         if vision.get("deepstack_visual_indexes").is_some() {
