@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import checkpoints
+import goldens
 import images
 import parity
 import pytest
@@ -141,6 +142,24 @@ def test_several_images_in_one_forward(
     parity.check_batch(shared_encoder(FAMILY), processor, [images.png(60, 40, 1), images.png(30, 200, 2)])
 
 
+def test_attention_in_float32_is_near_the_fused_one(
+    demo_checkpoint: CheckpointOf, shared_encoder: Callable[..., Encoder]
+) -> None:
+    """In float32 the two differ in the order of sums alone; in bfloat16 the rounded-once form is no worse."""
+    data = images.png(200, 150, 3)
+    exact = shared_encoder(FAMILY).encode_image(data)["embeddings"].numpy()
+    math = shared_encoder(FAMILY, attention="math").encode_image(data)["embeddings"].numpy()
+    assert 0 < goldens.relative(math, exact) <= 2e-6
+    low = (
+        shared_encoder(FAMILY, "bfloat16", attention="math").encode_image(data)["embeddings"].float().numpy()
+    )
+    assert goldens.relative(low, exact) <= 1.5e-2
+    with pytest.raises(ValueError, match="fused or math"):
+        Encoder(demo_checkpoint(FAMILY), "", "cpu", attention="flash")
+    with pytest.raises(ValueError, match="has no option attention"):
+        Encoder(demo_checkpoint("glm53"), "", "cpu", attention="math")
+
+
 def special_inputs() -> Iterator[tuple[str, bytes]]:
     for mode in ("L", "LA", "P", "RGBA"):
         yield mode, images.png(150, 90, 3, mode)
@@ -175,6 +194,23 @@ class TestAgainstSglang:
             parity.check_pixels(
                 processor, data, lambda data: deepseek.preprocess(folder, data, backend), (width, height)
             )
+
+    def test_attention_in_float32(self, demo_checkpoint: CheckpointOf) -> None:
+        """The option attention="math": what SGLang's code computes where Torch takes its unfused path."""
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        folder = demo_checkpoint(FAMILY)
+        with Encoder(folder, "demo", "cpu", dtype="bfloat16", attention="math") as encoder:
+            distances = {}
+            for spec in MEDIA[:4]:
+                patches, grids = deepseek.preprocess(folder, spec.data())
+                got = encoder.encode_image(spec.data())["embeddings"].float().numpy()
+                fused = deepseek.forward(folder, patches, grids, "bfloat16").float().numpy()
+                with sdpa_kernel([SDPBackend.MATH]):
+                    math = deepseek.forward(folder, patches, grids, "bfloat16").float().numpy()
+                distances[spec] = goldens.relative(got, math), goldens.relative(got, fused)
+        for spec, (to_math, to_fused) in distances.items():
+            assert to_math < 0.75 * to_fused, (spec, to_math, to_fused)
 
     @pytest.mark.parametrize(("name", "data"), list(special_inputs()))
     def test_special_inputs(self, name: str, data: bytes, demo_checkpoint: CheckpointOf) -> None:

@@ -31,14 +31,16 @@ impl Tower {
     pub fn load(config: &VisionConfig, rounding: Rounding, loader: &Loader<'_>) -> Result<Self> {
         let block = |index: usize| -> Result<Block> {
             let name = |part: &str| format!("vision.blocks.{index}.{part}");
-            let mlp =
-                (loader.linear(&name("mlp.w1"), false)?, loader.precise_linear(&name("mlp.w2"), false)?);
+            let mlp = (
+                loader.precise_linear(&name("mlp.w1"), false)?,
+                loader.precise_linear(&name("mlp.w2"), false)?,
+            );
             Ok(Block {
                 norm1: loader.rms_norm(&name("norm1"), NORM_EPS)?.into(),
                 attention: SelfAttention {
-                    qkv: loader.linear(&name("attn.wqkv"), true)?,
+                    qkv: loader.precise_linear(&name("attn.wqkv"), true)?,
                     qk_norm: None,
-                    proj: loader.linear(&name("attn.wo"), true)?,
+                    proj: loader.precise_linear(&name("attn.wo"), true)?,
                     heads: config.heads,
                     dim: config.head_dim,
                     rounding,
@@ -55,7 +57,7 @@ impl Tower {
         Ok(Self {
             config: config.clone(),
             device: loader.device(),
-            patch_embed: loader.linear("vision.patch_embed.proj", true)?,
+            patch_embed: loader.precise_linear("vision.patch_embed.proj", true)?,
             blocks: (0..config.depth).map(block).collect::<Result<_>>()?,
             norm: loader.rms_norm("vision.norm", NORM_EPS)?,
             zero: loader.place(zero)?,

@@ -39,16 +39,16 @@ impl Tower {
             Ok(Block {
                 norm1: loader.layer_norm(&name("norm1"), config.norm_eps)?.into(),
                 attention: SelfAttention {
-                    qkv: loader.linear(&name("attn.qkv"), config.biases)?,
+                    qkv: loader.precise_linear(&name("attn.qkv"), config.biases)?,
                     qk_norm: None,
-                    proj: loader.linear(&name("attn.proj"), true)?,
+                    proj: loader.precise_linear(&name("attn.proj"), true)?,
                     heads: config.heads,
                     dim: config.head_dim,
                     rounding: Rounding::Fused,
                 },
                 norm2: loader.layer_norm(&name("norm2"), config.norm_eps)?.into(),
                 mlp: Mlp::plain(
-                    loader.linear(&name("mlp.fc1"), true)?,
+                    loader.precise_linear(&name("mlp.fc1"), true)?,
                     Activation::Gelu,
                     loader.precise_linear(&name("mlp.fc2"), true)?,
                 ),
@@ -60,7 +60,7 @@ impl Tower {
         Ok(Self {
             config: config.clone(),
             device: loader.device(),
-            patch_embed: loader.linear(&radio("patch_generator.embedder"), false)?,
+            patch_embed: loader.precise_linear(&radio("patch_generator.embedder"), false)?,
             positions: loader
                 .tensor(&radio("patch_generator.pos_embed"))?
                 .reshape(&[entries, config.hidden])?,

@@ -63,7 +63,9 @@ def pillow_pixels(data: bytes, factor: float | None, cap: int | None) -> tuple[t
     inside = (values * np.float32(1 / 255) - mean) / std
     padding = (np.float32(-1 / 255) - mean) / std
     values = np.where(values < 0, padding, inside)
-    blocks = values.reshape(rows, PATCH, columns, PATCH, 3).transpose(0, 2, 1, 3, 4).reshape(rows * columns, -1)
+    blocks = (
+        values.reshape(rows, PATCH, columns, PATCH, 3).transpose(0, 2, 1, 3, 4).reshape(rows * columns, -1)
+    )
     patches = torch.from_numpy(np.ascontiguousarray(blocks)).bfloat16()
     return torch.cat([patches, patches], 1), torch.tensor([[1, rows, columns]])
 
@@ -79,7 +81,9 @@ def sglang_pixels(data: bytes, factor: float | None, cap: int | None) -> tuple[t
     return torch.cat([patches, patches], 1), torch.tensor([[1, rows, columns]])
 
 
-def preprocess(checkpoint: Path, data: bytes, backend: str = "pillow-12.1") -> tuple[torch.Tensor, torch.Tensor]:
+def preprocess(
+    checkpoint: Path, data: bytes, backend: str = "pillow-12.1"
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(patches, int64 grids): bfloat16 by SGLang's arithmetic, float32 by transformers'."""
     values = settings(checkpoint)
     factor, cap = values["rescale_image_frac"], values["rescale_image_max_upscaled_long_edge"]

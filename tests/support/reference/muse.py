@@ -1,12 +1,13 @@
 """transformers: the vision towers of Muse Spark and Muse Glimmer, and their image processor.
 
-SGLang serves Muse Spark with Pillow's resampling instead; `pillow_pixels` states it in terms of Pillow, with the grid
-that transformers chooses.
+SGLang serves Muse Spark with Pillow's resampling instead. Without SGLang, `target` and `pillow_pixels` state what it
+does in terms of transformers and Pillow.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 from functools import lru_cache
@@ -45,13 +46,43 @@ def opened(data: bytes) -> PIL.Image.Image:
 
 
 def target(checkpoint: Path, width: int, height: int, backend: str) -> tuple[int, int]:
-    """(height, width) in pixels, by transformers' function. SGLang first enlarges what is less than one token."""
+    """(height, width) in pixels, by transformers' function; SGLang's is another below one token."""
     from transformers.models.muse_glimmer.image_processing_muse_glimmer import smart_resize
 
     settings = processor(checkpoint)
     unit = settings.patch_size * settings.merge_size
-    grow = max(1.0, math.sqrt(unit * unit / (width * height))) if backend != "torchvision" else 1.0
-    return smart_resize(height * grow, width * grow, unit, settings.max_image_tokens)
+    if backend == "torchvision" or width * height >= unit * unit:
+        return smart_resize(height, width, unit, settings.max_image_tokens)
+    # One token: of the grids around a box of its area and of the image's form, the one whose form is nearest.
+    rows = math.sqrt(1 / ((width / unit) / (height / unit)))
+    columns = rows * ((width / unit) / (height / unit))
+    around = set(
+        itertools.product((math.floor(rows), math.ceil(rows)), (math.floor(columns), math.ceil(columns)))
+    )
+    fits = [grid for grid in around if min(grid) > 0 and grid[0] * grid[1] <= settings.max_image_tokens]
+    rows, columns = min(fits, key=lambda grid: abs(grid[0] / grid[1] - height / width))
+    return rows * unit, columns * unit
+
+
+def sglang_target(width: int, height: int) -> tuple[int, int]:
+    """(height, width) in pixels, by SGLang's own function and constants."""
+    from sglang.srt.multimodal.processors.muse_spark_omni import PreprocessConfig, find_resize_target
+
+    config = PreprocessConfig()
+    limits = config.min_image_tokens, config.max_image_tokens
+    return find_resize_target(height, width, config.token_patch_size, *limits)[:2]
+
+
+def sglang_pixels(checkpoint: Path, data: bytes) -> tuple[torch.Tensor, torch.Tensor]:
+    """(float32 patches, int64 grids) by SGLang's own resize and normalisation."""
+    from sglang.srt.multimodal.processors.muse_spark_omni import PreprocessConfig, preprocess_image
+
+    settings = processor(checkpoint)
+    values, _ = preprocess_image(opened(data), PreprocessConfig())
+    patches, rows, columns = settings.patchify(
+        values[None], settings.patch_size, settings.temporal_patch_size
+    )
+    return patches[0].contiguous(), torch.tensor([[1, rows, columns]])
 
 
 def pillow_pixels(checkpoint: Path, data: bytes) -> tuple[torch.Tensor, torch.Tensor]:
@@ -93,7 +124,9 @@ class Tower(torch.nn.Module):
         text = self.config.text_config
         self.vision_tower = getattr(home, f"{name}VisionModel")(self.config.vision_config)
         self.vision_adapter = getattr(home, f"{name}VisionAdapter")(self.config)
-        self.vision_projection = torch.nn.Linear(self.config.projector_hidden_size, text.hidden_size, bias=False)
+        self.vision_projection = torch.nn.Linear(
+            self.config.projector_hidden_size, text.hidden_size, bias=False
+        )
         self.norm = getattr(home, f"{name}RMSNorm")(eps=text.rms_norm_eps, with_scale=False)
 
     def forward(self, pixels: torch.Tensor, grids: torch.Tensor) -> torch.Tensor:
@@ -106,7 +139,9 @@ def tower(checkpoint: Path, dtype: str) -> Tower:
     """The tower with the checkpoint's weights in `dtype`."""
     model = Tower(checkpoint).eval()
     tensors = load_file(checkpoint / "model.safetensors")
-    model.load_state_dict({name.removeprefix("model."): value for name, value in tensors.items()}, strict=True)
+    model.load_state_dict(
+        {name.removeprefix("model."): value for name, value in tensors.items()}, strict=True
+    )
     # Parameters alone: rotary frequencies stay float32, as from_pretrained leaves them.
     for parameter in model.parameters():
         parameter.data = parameter.data.to(getattr(torch, dtype))
