@@ -198,7 +198,7 @@ def test_a_tower_of_qwen3_without_levels(
 
 def test_only_qwen3_has_deepstack(demo_checkpoint: CheckpointOf) -> None:
     for family in ("qwen2_vl", "qwen2_5_vl", "qwen35", "glm53"):
-        with pytest.raises(ValueError, match="has no deepstack"):
+        with pytest.raises(ValueError, match="no option deepstack"):
             Encoder(demo_checkpoint(family), "demo", "cpu", deepstack="separate")
     with pytest.raises(ValueError, match="separate or concatenated"):
         Encoder(demo_checkpoint("qwen3_vl"), "demo", "cpu", deepstack="stacked")
