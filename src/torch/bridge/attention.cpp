@@ -59,8 +59,8 @@ Handle segment_attention(AtenTensorHandle qkv, const Packed& p, int64_t begin, i
   return merge_heads(out.get(), p, end - begin);
 }
 
-// The same with every step in float32, rounded once at the end. Rows of q do not see each other, so that taking some
-// of them at a time bounds memory and changes no bit.
+// The same with every step in float32, rounded once at the end. Rows of q do not see each other, so that
+// taking some of them at a time bounds memory and changes no bit.
 Handle math_attention(AtenTensorHandle qkv, const Packed& p, int64_t begin, int64_t end, double scale) {
   const int64_t rows = end - begin;
   Handle wide[3];
@@ -70,9 +70,9 @@ Handle math_attention(AtenTensorHandle qkv, const Packed& p, int64_t begin, int6
   for (int64_t first = 0; first < rows; first += MATH_ROWS) {
     const int64_t count = std::min(MATH_ROWS, rows - first);
     const Handle q = view(wide[0].get(), {1, p.heads, count, p.dim}, strides, first * strides[2]);
-    const Handle out = call<2>(op::attention_math, Arg{q.get()}, Arg{wide[1].get()}, Arg{wide[2].get()},
-                               OptionalArg{nullptr}, 0.0, false, OptionalArg{nullptr}, std::optional<double>{scale},
-                               false);
+    const Handle out =
+        call<2>(op::attention_math, Arg{q.get()}, Arg{wide[1].get()}, Arg{wide[2].get()},
+                OptionalArg{nullptr}, 0.0, false, OptionalArg{nullptr}, std::optional<double>{scale}, false);
     const Handle rounded = merge_heads(out.get(), p, count);
     const Handle place = view(joined.get(), {count, p.width()}, {p.width(), 1}, first * p.width());
     check(aoti_torch_copy_(place.get(), rounded.get(), 0), "attention");

@@ -112,7 +112,8 @@ struct Op {
   const char* schema;
 };
 
-// Calls `op`, which gives `results` tensors, with every schema argument in order, defaults included; returns the first.
+// Calls `op`, which gives `results` tensors, with every schema argument in order, defaults included; returns
+// the first.
 template <size_t results = 1, class... Args>
 Handle call(const Op& op, const Args&... args) {
   static_assert(results <= sizeof...(Args));

@@ -35,10 +35,11 @@ namespace mm::op {
     "aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, " \
     "float "                                                                                              \
     "dropout_p=0., bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor")         \
-  X(attention_math, "aten::_scaled_dot_product_attention_math", "",                                                \
-    "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "    \
-    "float dropout_p=0., bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool "             \
-    "enable_gqa=False) -> (Tensor, Tensor)")                                                                       \
+  X(attention_math, "aten::_scaled_dot_product_attention_math", "",                                       \
+    "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? "           \
+    "attn_mask=None, "                                                                                    \
+    "float dropout_p=0., bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool "    \
+    "enable_gqa=False) -> (Tensor, Tensor)")                                                              \
   X(bilinear, "aten::upsample_bilinear2d", "",                                                            \
     "aten::upsample_bilinear2d(Tensor self, SymInt[2] output_size, bool align_corners, float? "           \
     "scales_h=None, "                                                                                     \
