@@ -1,6 +1,7 @@
-"""Tower time on the CPU beside transformers (SDPA): same weights, same pixel values, taking turns.
+"""Tower time on the CPU beside its reference (transformers or SGLang, SDPA): same weights, same pixel values, taking
+turns.
 
-    python benches/tower.py [--families qwen35 glm53] [--sizes 224 448 896] [--dtypes float32 bfloat16] [--depth 4]
+    python benches/tower.py [--families qwen35 glm53 kimi] [--sizes 224 448 896] [--dtypes float32 bfloat16] [--depth 4]
 
 Published widths, a few blocks: the ratio depends on width and size, hardly on depth. `--cpu-time` compares processor
 seconds instead of wall time, for a machine that does other work.
@@ -18,29 +19,30 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from checkpoints import published_width
+from checkpoints import PUBLISHED, published_width
 from images import png
 from measure import heading, interleaved, milliseconds, table
-from reference import qwen_glm
+from reference import module
 
 from mm_libtorch_encoder import Encoder
 
 
 def row(family: str, folder: Path, encoder: Encoder, size: int, repeats: int, clock) -> list[str]:
     dtype = str(encoder.dtype).removeprefix("torch.")
-    pixels, grids = qwen_glm.preprocess(folder, png(size, size))
+    upstream = module(family)
+    pixels, grids = upstream.preprocess(folder, png(size, size))
     pixels = pixels.to(encoder.dtype)
     seconds = interleaved(
         {
             "ours": lambda: encoder.encode_pixels(pixels, grids.tolist()),
-            "transformers": lambda: qwen_glm.forward(folder, pixels, grids, dtype),
+            "reference": lambda: upstream.forward(folder, pixels, grids, dtype),
         },
         repeats,
         clock,
     )
-    ratio = seconds["transformers"] / seconds["ours"]
+    ratio = seconds["reference"] / seconds["ours"]
     patches = "x".join(map(str, grids[0, 1:].tolist()))
-    times = [milliseconds(seconds[name]) for name in ("ours", "transformers")]
+    times = [milliseconds(seconds[name]) for name in ("ours", "reference")]
     return [family, dtype, f"{size} px", patches, *times, f"{ratio:.2f}"]
 
 
@@ -48,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--families", nargs="+", default=["qwen35", "glm53"])
+    parser.add_argument("--families", nargs="+", default=["qwen35", "glm53"], choices=sorted(PUBLISHED))
     parser.add_argument("--sizes", type=int, nargs="+", default=[224, 448, 896])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--depth", type=int, default=4)
@@ -68,7 +70,7 @@ def main() -> None:
                         row(family, checkpoint, encoder, size, args.repeats, clock) for size in args.sizes
                     ]
     print(heading(f"Towers, {args.threads} threads, {args.depth} blocks"))
-    print(table(["family", "dtype", "image", "patches", "ours", "transformers", "ratio"], rows))
+    print(table(["family", "dtype", "image", "patches", "ours", "reference", "ratio"], rows))
 
 
 if __name__ == "__main__":

@@ -44,32 +44,6 @@ MEDIA = (
     Spec(224, 224, 7),
     Spec(448, 600, 8),
 )
-# Published widths, two blocks.
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "kimi_k25": {
-        "vt_hidden_size": 1152,
-        "mm_hidden_size": 1152,
-        "vt_num_attention_heads": 16,
-        "vt_intermediate_size": 4304,
-        "text_hidden_size": 7168,
-        "init_pos_emb_height": 64,
-        "init_pos_emb_width": 64,
-    },
-    "kimi": {
-        "vt_hidden_size": 1024,
-        "mm_hidden_size": 1024,
-        "vt_num_attention_heads": 12,
-        "qkv_hidden_size": 1536,
-        "vt_intermediate_size": 4096,
-        "text_hidden_size": 7168,
-        "init_pos_emb_height": 64,
-        "init_pos_emb_width": 64,
-    },
-}
-
-
-def vision(**values: Any) -> Callable[[dict[str, Any]], object]:
-    return lambda config: config["vision_config"].update(values)
 
 
 def changed_media(source: Path, folder: Path, **values: Any) -> Path:
@@ -329,13 +303,8 @@ def test_embeddings_of_both(
 @needs_transformers
 @generations
 @pytest.mark.parametrize("seed", [1, 2])
-def test_embeddings_of_published_width(
-    generation: str, seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf
-) -> None:
-    widen = vision(**PUBLISHED[generation])
-    compare(
-        generation, parity.checkpoint(generation, tmp_path / "wide", seed, demo_checkpoint(generation), widen)
-    )
+def test_embeddings_of_published_width(generation: str, seed: int, tmp_path: Path) -> None:
+    compare(generation, checkpoints.published_width(generation, tmp_path / "wide", seed, depth=2))
 
 
 @pytest.mark.slow

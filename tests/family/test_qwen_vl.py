@@ -27,35 +27,6 @@ CheckpointOf = Callable[[str], Path]
 FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen35")
 PATCH = {"qwen2_vl": 14, "qwen2_5_vl": 14, "qwen3_vl": 16, "qwen35": 16}
 families = pytest.mark.parametrize("family", FAMILIES)
-# The sizes of released models, with a few blocks of each kind.
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "qwen2_vl": {"depth": 2, "embed_dim": 1280, "num_heads": 16, "hidden_size": 3584},
-    "qwen2_5_vl": {
-        "depth": 3,
-        "hidden_size": 1280,
-        "num_heads": 16,
-        "intermediate_size": 3420,
-        "out_hidden_size": 3584,
-        "fullatt_block_indexes": [1],
-    },
-    "qwen3_vl": {
-        "depth": 3,
-        "hidden_size": 1152,
-        "num_heads": 16,
-        "intermediate_size": 4304,
-        "out_hidden_size": 4096,
-        "num_position_embeddings": 2304,
-        "deepstack_visual_indexes": [0, 1],
-    },
-    "qwen35": {
-        "depth": 2,
-        "hidden_size": 768,
-        "num_heads": 12,
-        "intermediate_size": 3072,
-        "out_hidden_size": 1024,
-        "num_position_embeddings": 2304,
-    },
-}
 MEDIA = (
     Spec(640, 427, 1),
     Spec(83, 57, 2),
@@ -101,11 +72,8 @@ def test_embeddings(family: str, seed: int, tmp_path: Path, demo_checkpoint: Che
 @pytest.mark.slow
 @families
 @pytest.mark.parametrize("seed", [1, 2])
-def test_embeddings_of_published_width(
-    family: str, seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf
-) -> None:
-    widen = vision(**PUBLISHED[family])
-    compare(parity.checkpoint(family, tmp_path / "wide", seed, demo_checkpoint(family), widen))
+def test_embeddings_of_published_width(family: str, seed: int, tmp_path: Path) -> None:
+    compare(checkpoints.published_width(family, tmp_path / "wide", seed, depth=2))
 
 
 @families

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,26 @@ from mm_libtorch_encoder import _native
 
 WEIGHTS = "model.safetensors"
 
-# The widths of released models; a few blocks say as much about a tower as all of them.
-PUBLISHED = {
+# vision_config of the widths of released models; a few blocks say as much about a tower as all of them.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "qwen2_vl": {"depth": 4, "embed_dim": 1280, "num_heads": 16, "hidden_size": 3584},
+    "qwen2_5_vl": {
+        "depth": 4,
+        "hidden_size": 1280,
+        "num_heads": 16,
+        "intermediate_size": 3420,
+        "out_hidden_size": 3584,
+        "fullatt_block_indexes": [1],
+    },
+    "qwen3_vl": {
+        "depth": 4,
+        "hidden_size": 1152,
+        "num_heads": 16,
+        "intermediate_size": 4304,
+        "out_hidden_size": 4096,
+        "num_position_embeddings": 2304,
+        "deepstack_visual_indexes": [0, 1],
+    },
     "qwen35": {
         "depth": 4,
         "hidden_size": 1152,
@@ -33,6 +52,27 @@ PUBLISHED = {
         "intermediate_size": 4096,
         "out_hidden_size": 4096,
         "projection_intermediate_size": 10240,
+    },
+    "kimi_k25": {
+        "vt_num_hidden_layers": 4,
+        "vt_hidden_size": 1152,
+        "mm_hidden_size": 1152,
+        "vt_num_attention_heads": 16,
+        "vt_intermediate_size": 4304,
+        "text_hidden_size": 7168,
+        "init_pos_emb_height": 64,
+        "init_pos_emb_width": 64,
+    },
+    "kimi": {
+        "vt_num_hidden_layers": 4,
+        "vt_hidden_size": 1024,
+        "mm_hidden_size": 1024,
+        "vt_num_attention_heads": 12,
+        "qkv_hidden_size": 1536,
+        "vt_intermediate_size": 4096,
+        "text_hidden_size": 7168,
+        "init_pos_emb_height": 64,
+        "init_pos_emb_width": 64,
     },
 }
 
@@ -69,16 +109,15 @@ def random_weight(name: str, shape: tuple[int, ...], seed: int) -> torch.Tensor:
     return 1 + 0.1 * value if norm else 0.8 / math.sqrt(math.prod(shape[1:])) * value
 
 
-def published_width(family: str, folder: Path, seed: int = 0, **vision: Any) -> Path:
-    """A seeded bfloat16 checkpoint as wide as the released one, with further `vision_config` values."""
-    from reference import qwen_glm
-
-    _native.make_checkpoint(family, folder, seed)
-    edit(folder, "config.json", lambda config: config["vision_config"].update(PUBLISHED[family], **vision))
-    shapes = sorted(qwen_glm.shapes(qwen_glm.config_of(folder)).items())
-    tensors = {
-        f"model.visual.{name}": random_weight(name, shape, seed * 100_003 + index).bfloat16()
-        for index, (name, shape) in enumerate(shapes)
-    }
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+def published_width(family: str, folder: Path, seed: int = 0, depth: int | None = None) -> Path:
+    """A seeded bfloat16 checkpoint as wide as the released one, of `depth` blocks (None: four)."""
+    values = dict(PUBLISHED[family])
+    if depth is not None:
+        values["depth" if "depth" in values else "vt_num_hidden_layers"] = depth
+    with tempfile.TemporaryDirectory() as scratch:
+        demo = Path(scratch) / "demo"
+        _native.make_checkpoint(family, demo)
+        config = json.loads((demo / "config.json").read_text("utf-8"))
+    config["vision_config"].update(values)
+    _native.make_checkpoint(family, folder, seed, files={"config.json": json.dumps(config)})
     return folder
