@@ -24,6 +24,7 @@ __all__ = [
     "base64_encode",
     "content_hash",
     "content_hash_u64",
+    "decode_audio",
     "decode_batch",
     "decode_image",
     "families",
@@ -114,6 +115,11 @@ def decode_batch(
     datas: list[bytes], policy: str | DecodePolicy | None = None, max_pixels: int | None = None
 ) -> list[NDArray[np.uint8]]:
     """`preprocess.decode_batch`."""
+
+def decode_audio(
+    data: bytes | bytearray | memoryview, sample_rate: int | None = None
+) -> tuple[NDArray[np.float32], int]:
+    """`preprocess.decode_audio`. Raises MediaError."""
 
 # Pixels: `preprocess` holds the documented forms.
 
@@ -260,8 +266,13 @@ class Processor:
     @property
     def family(self) -> str:
         """Name of the family."""
+    @property
+    def modality(self) -> str:
+        """What the family reads: "image" or "audio". The methods of the other kind raise ValueError."""
     def plan(self, width: int, height: int) -> tuple[tuple[int, int, int], int]:
         """((frames, rows, columns) in patches, tokens) of an image of this size in pixels."""
+    def plan_sound(self, samples: int, rate: int) -> int:
+        """Tokens of a sound of so many samples (of each channel) at `rate` hertz."""
     def plan_bytes(self, data: bytes) -> tuple[tuple[int, int, int], int]:
         """The same for encoded bytes, read from their header alone."""
     def outline(self, data: bytes) -> tuple[tuple[int, int], _CanvasTuple, tuple[int, int, int], int]:
@@ -277,7 +288,10 @@ class Processor:
     def decode(self, data: bytes) -> NDArray[np.uint8]:
         """``uint8 [height, width, 3]``, decoded by the family's policy."""
     def pixel_values(self, data: bytes, dtype: str = "float32") -> tuple[NDArray[Any], tuple[int, int, int]]:
-        """([patches, columns], (frames, rows, columns)); bfloat16 and float16 come as ``uint16`` bits."""
+        """([patches, columns], (frames, rows, columns)), of a sound (tokens, 1, 1).
+
+        bfloat16 and float16 come as ``uint16`` bits.
+        """
 
 # LibTorch: `open_bridge` comes first; the other functions raise RuntimeError before it.
 
@@ -322,6 +336,9 @@ class Encoder:
     def family(self) -> str:
         """Name of the family."""
     @property
+    def modality(self) -> str:
+        """What the family reads: "image" or "audio"."""
+    @property
     def device(self) -> str:
         """Where the tower runs."""
     @property
@@ -354,7 +371,7 @@ class Encoding:
         """First row of each grid's embeddings, and one past the last."""
     @property
     def grid_thws(self) -> list[tuple[int, int, int]]:
-        """(frames, rows, columns) of each grid, in patches."""
+        """(frames, rows, columns) of each grid, in patches; none for sound."""
     @property
     def milliseconds(self) -> dict[str, float]:
         """Time in each stage: "decode", "resize", "queue" and "forward"."""

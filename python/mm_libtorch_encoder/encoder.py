@@ -1,4 +1,4 @@
-"""The encoder: image bytes in, owning Torch tensors out."""
+"""The encoder: bytes of images or sound in, owning Torch tensors out."""
 
 from __future__ import annotations
 
@@ -93,6 +93,11 @@ class Encoder:
         return self._native.family
 
     @property
+    def modality(self) -> str:
+        """What the family reads: "image" or "audio"."""
+        return self._native.modality
+
+    @property
     def device(self) -> str:
         """Where the tower runs and the embeddings live."""
         return self._native.device
@@ -109,14 +114,14 @@ class Encoder:
         expected_tokens: Iterable[int] | None = None,
         return_errors: bool = False,
     ) -> list[ImageResult]:
-        """Encode images, given as their encoded bytes, into results in the same order.
+        """Encode images, or sounds where the family reads sound, from their bytes into results in the same order.
 
-        expected_tokens: one positive count an image; an image whose plan differs fails before any pixel is
-        touched.
-        return_errors: put an image's exception in its place of the list instead of raising the first one. All
-            images are encoded either way: a bad one fails alone.
+        expected_tokens: one positive count an item; an item whose plan differs fails before any pixel or sample
+        is touched.
+        return_errors: put an item's exception in its place of the list instead of raising the first one. All
+            items are encoded either way: a bad one fails alone.
 
-        Raises MediaError for a damaged or refused image, EncoderClosed after close().
+        Raises MediaError for a damaged or refused item, EncoderClosed after close().
         """
         sources = [_as_bytes(image) for image in ([images] if _is_bytes(images) else images)]
         counts = None if expected_tokens is None else _checked_counts(expected_tokens, len(sources))
@@ -129,7 +134,7 @@ class Encoder:
                 results.append(outcome)
             else:
                 if len(sources) > 1:
-                    outcome.add_note(f"This is image {index} of {len(sources)}, counted from 0.")
+                    outcome.add_note(f"This is {self.modality} {index} of {len(sources)}, counted from 0.")
                 raise outcome
         return results
 
@@ -139,6 +144,19 @@ class Encoder:
         "embeddings": [tokens, columns]; "grid_thws": int64 [1, 3]; "embedding_offsets": int64 [2]; and what
         else the family's tower gives.
         """
+        return self._encode(data, "image")
+
+    def encode_audio(self, data: bytes) -> dict[str, torch.Tensor]:
+        """The tower's outputs for one sound (WAV), by name, of a family that reads sound.
+
+        "embeddings": [tokens, columns]; "embedding_offsets": int64 [2]; "grid_thws": int64 [0, 3], for a sound has
+        no grid.
+        """
+        return self._encode(data, "audio")
+
+    def _encode(self, data: bytes, modality: str) -> dict[str, torch.Tensor]:
+        if self.modality != modality:
+            raise ValueError(f"the family {self.family} reads {self.modality}, not {modality}")
         outcome = self._native.generate([_as_bytes(data)], None)[0]
         if isinstance(outcome, BaseException):
             raise outcome
@@ -147,10 +165,11 @@ class Encoder:
     def encode_pixels(
         self, pixel_values: torch.Tensor, grid_thws: Sequence[tuple[int, int, int]]
     ) -> dict[str, torch.Tensor]:
-        """The tower's outputs for a patch matrix prepared elsewhere.
+        """The tower's outputs for an input matrix prepared elsewhere.
 
-        pixel_values: [patches, columns] on the CPU, cast to the tower's dtype if need be.
-        grid_thws: (frames, rows, columns) of each item, in patches.
+        pixel_values: [patches, columns] on the CPU, cast to the tower's dtype if need be; of sound the samples,
+            [tokens, samples of a token], the last token filled up with zeros.
+        grid_thws: (frames, rows, columns) of each item, in patches; (tokens, 1, 1) of a sound.
         """
         matrix = pixel_values.detach().to("cpu", self.dtype).contiguous()
         if matrix.dtype != torch.float32:
@@ -164,7 +183,7 @@ class Encoder:
         outputs = dict(zip(encoding.names, _take(encoding.id), strict=True))
         # Named, because a host may have set another default device.
         integers = partial(torch.tensor, dtype=torch.int64, device="cpu")
-        outputs["grid_thws"] = integers(encoding.grid_thws)
+        outputs["grid_thws"] = integers(encoding.grid_thws).reshape(-1, 3)
         outputs["embedding_offsets"] = integers(encoding.embedding_offsets)
         return outputs
 
@@ -209,7 +228,7 @@ def _as_bytes(image: object) -> bytes:
         return image
     if isinstance(image, (bytearray, memoryview)):
         return bytes(image)
-    raise TypeError(f"an image must be given as bytes, not {type(image).__name__}")
+    raise TypeError(f"an item must be given as bytes, not {type(image).__name__}")
 
 
 def _checked_grid(grid: Sequence[int]) -> tuple[int, int, int]:

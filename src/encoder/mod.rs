@@ -56,7 +56,7 @@ impl Encoder {
         let jobs = self.jobs()?;
         let prepared = self.preprocessor.prepare(bytes, self.dtype, expected)?;
         let times = Times { decode: prepared.decode, resize: prepared.resize, ..Times::default() };
-        self.queue(jobs, prepared.pixels, vec![prepared.plan.grid], prepared.hash, times)
+        self.queue(jobs, prepared.pixels, vec![prepared.extent.grid], prepared.hash, times)
     }
 
     /// Queues a patch matrix that the caller prepared: patches of all `grids` in order.
@@ -68,13 +68,13 @@ impl Encoder {
         }
         // Before anything in proportion to a grid: its sides may be of any size.
         let needed = grids.iter().try_fold(0usize, |sum, grid| sum.checked_add(grid.checked_patches()?));
-        if needed != Some(pixels.rows) || pixels.columns != family.patch_columns() {
+        if needed != Some(pixels.rows) || pixels.columns != family.input_columns() {
             return Err(Error::argument(format!(
                 "pixel_values is [{}, {}], but the grids need [{}, {}]",
                 pixels.rows,
                 pixels.columns,
                 needed.map_or("too many".into(), |rows| rows.to_string()),
-                family.patch_columns()
+                family.input_columns()
             )));
         }
         for grid in &grids {

@@ -54,7 +54,7 @@ impl Encoder {
             settings.options,
         )?;
         if let Some(policy) = settings.policy {
-            preprocessor = preprocessor.with_policy(policy);
+            preprocessor = preprocessor.with_policy(policy)?;
         }
         let selection = select(&checkpoint, &preprocessor)?;
         let dtype = match settings.dtype {

@@ -31,7 +31,7 @@ pub struct Encoded {
     pub names: Vec<&'static str>,
     /// Identity of source and choices; empty for prepared pixels.
     pub hash: String,
-    /// Patch grids.
+    /// Patch grids; a sound's are of one patch a frame.
     pub grids: Vec<Grid>,
     /// First row of each grid's embeddings, and one past the last.
     pub offsets: Vec<usize>,

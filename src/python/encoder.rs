@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::processor::options;
 use crate::encoder::{self, Encoded, Settings, Ticket, Times};
-use crate::family::Grid;
+use crate::family::{Grid, Modality};
 use crate::image::DecodePolicy;
 use crate::pixels::{PixelValues, Samples};
 use crate::torch::Device;
@@ -30,6 +30,7 @@ struct Encoder {
 #[pyclass(frozen, module = "mm_libtorch_encoder._native")]
 struct Encoding {
     encoded: Encoded,
+    modality: Modality,
 }
 
 #[pymethods]
@@ -54,8 +55,12 @@ impl Encoding {
         self.encoded.offsets.clone()
     }
 
+    /// Empty for sound, which has no grid.
     #[getter]
     fn grid_thws(&self) -> Vec<(u32, u32, u32)> {
+        if self.modality == Modality::Audio {
+            return Vec::new();
+        }
         self.encoded.grids.iter().map(|grid| (grid.frames, grid.height, grid.width)).collect()
     }
 
@@ -118,6 +123,12 @@ impl Encoder {
         self.encoder.preprocessor().family().name()
     }
 
+    /// What the family reads: "image" or "audio".
+    #[getter]
+    fn modality(&self) -> &'static str {
+        self.kind().name()
+    }
+
     #[getter]
     fn device(&self) -> String {
         self.encoder.device().to_string()
@@ -145,7 +156,7 @@ impl Encoder {
             let expected = expected(index);
             tickets.push(py.detach(|| self.encoder.submit(source, expected)));
         }
-        tickets.into_iter().map(|ticket| answer(py, ticket)).collect()
+        tickets.into_iter().map(|ticket| self.answer(py, ticket)).collect()
     }
 
     /// Encodes a patch matrix that the caller prepared; bfloat16 and float16 come as uint16 bits.
@@ -159,7 +170,7 @@ impl Encoder {
         let grids =
             grid_thws.into_iter().map(|(frames, height, width)| Grid { frames, height, width }).collect();
         let ticket = py.detach(|| self.encoder.submit_pixels(pixels, grids));
-        answer(py, ticket)
+        self.answer(py, ticket)
     }
 
     /// Lets accepted requests finish and frees the weights. A second call is a no-op.
@@ -168,20 +179,26 @@ impl Encoder {
     }
 }
 
-/// Waits for `ticket` off the GIL, looking for signals now and then.
-fn answer(py: Python<'_>, ticket: Result<Ticket>) -> PyResult<Py<PyAny>> {
-    let outcome = match ticket {
-        Err(error) => Err(error),
-        Ok(ticket) => loop {
-            if let Some(outcome) = py.detach(|| ticket.wait(SIGNAL_CHECK)) {
-                break outcome;
-            }
-            py.check_signals()?;
-        },
-    };
-    match outcome {
-        Ok(encoded) => Ok(Py::new(py, Encoding { encoded })?.into_any()),
-        Err(error) => Ok(PyErr::from(error).into_value(py).into_any()),
+impl Encoder {
+    fn kind(&self) -> Modality {
+        self.encoder.preprocessor().family().input().modality()
+    }
+
+    /// Waits for `ticket` off the GIL, looking for signals now and then.
+    fn answer(&self, py: Python<'_>, ticket: Result<Ticket>) -> PyResult<Py<PyAny>> {
+        let outcome = match ticket {
+            Err(error) => Err(error),
+            Ok(ticket) => loop {
+                if let Some(outcome) = py.detach(|| ticket.wait(SIGNAL_CHECK)) {
+                    break outcome;
+                }
+                py.check_signals()?;
+            },
+        };
+        match outcome {
+            Ok(encoded) => Ok(Py::new(py, Encoding { encoded, modality: self.kind() })?.into_any()),
+            Err(error) => Ok(PyErr::from(error).into_value(py).into_any()),
+        }
     }
 }
 

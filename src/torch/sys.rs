@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::{Error, Result};
 
 /// Must equal `MM_API_VERSION` in `bridge/api.h`.
-const API_VERSION: u32 = 2;
+const API_VERSION: u32 = 3;
 
 pub type RawTensor = *mut c_void;
 type Status = i32;
@@ -55,6 +55,7 @@ pub struct Api {
     pub add: unsafe extern "C" fn(RawTensor, RawTensor, *mut RawTensor) -> Status,
     pub layer_norm: unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, f64, *mut RawTensor) -> Status,
     pub rms_norm: unsafe extern "C" fn(RawTensor, RawTensor, f64, *mut RawTensor) -> Status,
+    pub depthwise: unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, *mut RawTensor) -> Status,
     pub gated: unsafe extern "C" fn(RawTensor, i32, f64, *mut RawTensor) -> Status,
     pub rotary:
         unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, RawTensor, RawTensor, f64, i32) -> Status,

@@ -236,30 +236,20 @@ class TestAgainstSglang:
         compare(folder, MEDIA)
 
     @pytest.mark.parametrize("seed", range(2))
-    def test_embeddings_of_published_width(
-        self, seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf
-    ) -> None:
-        def widen(config: dict[str, Any]) -> None:
-            config["text_config"]["hidden_size"] = 5120
-            config["vision_config"].update(
-                num_hidden_layers=2, hidden_size=1024, num_attention_heads=16, intermediate_size=2816
-            )
-
-        compare(parity.checkpoint(FAMILY, tmp_path / "wide", seed, demo_checkpoint(FAMILY), widen), MEDIA)
+    def test_embeddings_of_published_width(self, seed: int, tmp_path: Path) -> None:
+        compare(checkpoints.published_width(FAMILY, tmp_path / "wide", seed, depth=2), MEDIA)
 
 
 def compare(folder: Path, media: tuple[Spec, ...]) -> None:
-    encoders = {dtype: Encoder(folder, "demo", "cpu", dtype=dtype) for dtype in ("float32", "bfloat16")}
     # SGLang and the released wheel agree bit for bit in float32 here.
-    parity.check_embeddings(
-        encoders.__getitem__,
+    parity.compare(
+        FAMILY,
+        folder,
         partial(deepseek.preprocess, folder),
         partial(deepseek.forward, folder),
         media,
         bound=1e-6,
     )
-    for encoder in encoders.values():
-        encoder.close()
 
 
 def vision(**values: Any) -> Callable[[dict[str, Any]], object]:

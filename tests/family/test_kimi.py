@@ -255,20 +255,13 @@ def test_a_decoded_picture_is_rgb(demo_checkpoint: CheckpointOf) -> None:
 
 
 def compare(generation: str, folder: Path, media: tuple[Spec, ...] = MEDIA) -> None:
-    encoders = {dtype: Encoder(folder, "demo", "cpu", dtype=dtype) for dtype in ("float32", "bfloat16")}
     forwards = [kimi.forward]
     if generation == "kimi_k25" and importlib.util.find_spec("sglang") is not None:
         forwards.append(kimi.sglang_forward)
     for forward in forwards:
-        parity.check_embeddings(
-            encoders.__getitem__,
-            partial(kimi.preprocess, folder),
-            partial(forward, folder),
-            media,
-            bound=1e-5,
+        parity.compare(
+            "kimi", folder, partial(kimi.preprocess, folder), partial(forward, folder), media, bound=1e-5
         )
-    for encoder in encoders.values():
-        encoder.close()
     kimi.transformers_model.cache_clear()
     kimi.sglang_modules.cache_clear()
 
@@ -277,13 +270,8 @@ def compare(generation: str, folder: Path, media: tuple[Spec, ...] = MEDIA) -> N
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_embeddings_of_k25(seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
     folder = parity.checkpoint("kimi_k25", tmp_path / "tiny", seed, demo_checkpoint("kimi_k25"))
-    encoders = {dtype: Encoder(folder, "demo", "cpu", dtype=dtype) for dtype in ("float32", "bfloat16")}
-    parity.check_embeddings(
-        encoders.__getitem__,
-        partial(kimi.preprocess, folder),
-        partial(kimi.forward, folder),
-        MEDIA,
-        bound=1e-5,
+    parity.compare(
+        "kimi", folder, partial(kimi.preprocess, folder), partial(kimi.forward, folder), MEDIA, bound=1e-5
     )
 
 

@@ -62,6 +62,7 @@ const MmApi table = {
     op_add,
     op_layer_norm,
     op_rms_norm,
+    op_depthwise,
     op_gated,
     op_rotary,
     op_attention,

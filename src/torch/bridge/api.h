@@ -35,7 +35,7 @@ struct MmSchema {
 };
 
 // Bumped whenever the table or the meaning of an entry changes.
-#define MM_API_VERSION 2u
+#define MM_API_VERSION 3u
 
 struct MmApi {
   uint32_t version;
@@ -87,6 +87,9 @@ struct MmApi {
   int32_t (*layer_norm)(MmTensor x, MmTensor weight, MmTensor bias, double eps, MmTensor* out);
   // In float32, rounded once behind the weight, which may be null.
   int32_t (*rms_norm)(MmTensor x, MmTensor weight, double eps, MmTensor* out);
+  // bias + sum over k of weight[k] * x[row + k], each column on its own: x [rows + taps - 1, columns], weight
+  // [taps, columns] -> [rows, columns]; in float32 and rounded once.
+  int32_t (*depthwise)(MmTensor x, MmTensor weight, MmTensor bias, MmTensor* out);
   // act(min(gate, limit)) * clamp(up, -limit, limit) for x = [rows, gate | up], in float32 and rounded once;
   // limit = infinity: no clamp.
   int32_t (*gated)(MmTensor x, int32_t activation, double limit, MmTensor* out);
