@@ -24,10 +24,6 @@ pub struct Preprocessor {
 pub struct Prepared {
     /// The patch matrix.
     pub pixels: PixelValues,
-    /// Grid and tokens.
-    pub plan: Plan,
-    /// Identity of source bytes, model and choices, 64 hexadecimal digits.
-    pub hash: String,
     /// Time to decode.
     pub decode: Duration,
     /// Time to resize, normalise and lay out.
@@ -86,8 +82,8 @@ impl Preprocessor {
         self.family.plan(header.width, header.height)
     }
 
-    /// Decodes and prepares `bytes`; `expected` tokens, if given, are checked before any pixel is touched.
-    pub fn prepare(&self, bytes: &[u8], dtype: Dtype, expected: Option<usize>) -> Result<Prepared> {
+    /// [`Preprocessor::plan`], refused where it gives other than `expected` tokens.
+    pub fn plan_expecting(&self, bytes: &[u8], expected: Option<usize>) -> Result<Plan> {
         let plan = self.plan(bytes)?;
         if let Some(expected) = expected
             && expected != plan.tokens
@@ -97,21 +93,20 @@ impl Preprocessor {
                 plan.tokens, plan.grid.height, plan.grid.width
             )));
         }
+        Ok(plan)
+    }
+
+    /// Decodes and prepares `bytes`.
+    pub fn prepare(&self, bytes: &[u8], dtype: Dtype) -> Result<Prepared> {
         let start = Instant::now();
         let image = image::decode(bytes, &self.policy, &self.limits)?;
         let decoded = Instant::now();
         let pixels = self.family.preprocess(&image, dtype)?;
-        Ok(Prepared {
-            pixels,
-            plan,
-            hash: self.hash(bytes),
-            decode: decoded - start,
-            resize: decoded.elapsed(),
-        })
+        Ok(Prepared { pixels, decode: decoded - start, resize: decoded.elapsed() })
     }
 
-    /// BLAKE3 of the source bytes, bound to everything that changes what comes of them.
-    fn hash(&self, bytes: &[u8]) -> String {
+    /// BLAKE3 of the source bytes, bound to everything that changes what comes of them: 64 hexadecimal digits.
+    pub fn hash(&self, bytes: &[u8]) -> String {
         let mut hasher = blake3::Hasher::new_derive_key("mm-libtorch-encoder media 1");
         let (options, policy) = (self.options.identity(), self.policy.identity());
         for part in [&self.model, self.family.name(), "image", &options, &policy] {

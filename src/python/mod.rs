@@ -1,12 +1,15 @@
 //! The extension module `mm_libtorch_encoder._native`.
 
 mod encoder;
+mod encoding;
 mod errors;
 mod image;
+mod mailbox;
 mod media;
 mod pixels;
 mod pool;
 mod processor;
+mod requests;
 mod torch;
 
 use pyo3::prelude::*;
@@ -21,5 +24,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     pixels::register(module)?;
     processor::register(module)?;
     torch::register(module)?;
+    encoding::register(module)?;
+    mailbox::register(module)?;
+    requests::register(module)?;
     encoder::register(module)
 }

@@ -134,8 +134,10 @@ impl Processor {
         dtype: &str,
     ) -> PyResult<(Bound<'py, PyAny>, GridThw)> {
         let (bytes, dtype) = (data.as_bytes(), Dtype::parse(dtype)?);
-        let prepared = py.detach(|| self.preprocessor.prepare(bytes, dtype, None))?;
-        Ok((to_numpy(py, prepared.pixels)?, grid_and_tokens(&prepared.plan).0))
+        let (plan, prepared) = py.detach(|| -> crate::Result<_> {
+            Ok((self.preprocessor.plan(bytes)?, self.preprocessor.prepare(bytes, dtype)?))
+        })?;
+        Ok((to_numpy(py, prepared.pixels)?, grid_and_tokens(&plan).0))
     }
 }
 
