@@ -15,6 +15,8 @@ pub enum ErrorKind {
     Runtime,
     /// The encoder was closed, or belongs to the parent of this forked process.
     Closed,
+    /// The queue stayed full for as long as the caller would wait; the request was not begun.
+    QueueFull,
     /// The device or the host ran out of memory; the next request may succeed.
     OutOfMemory,
     /// A fault of this library.
@@ -46,7 +48,7 @@ macro_rules! constructors {
 impl Error {
     constructors! {
         media => Media, checkpoint => Checkpoint, argument => Argument, runtime => Runtime,
-        closed => Closed, out_of_memory => OutOfMemory, internal => Internal,
+        closed => Closed, queue_full => QueueFull, out_of_memory => OutOfMemory, internal => Internal,
     }
 
     /// The kind, for mapping to exceptions and status codes.

@@ -35,10 +35,6 @@ pub struct Extent {
 pub struct Prepared {
     /// The tower's input matrix.
     pub pixels: PixelValues,
-    /// Grid and tokens.
-    pub extent: Extent,
-    /// Identity of source bytes, model and choices, 64 hexadecimal digits.
-    pub hash: String,
     /// Time to decode.
     pub decode: Duration,
     /// Time to resize or resample, normalise and lay out.
@@ -140,8 +136,8 @@ impl Preprocessor {
         }
     }
 
-    /// Decodes and prepares `bytes`; `expected` tokens, if given, are checked before any pixel is touched.
-    pub fn prepare(&self, bytes: &[u8], dtype: Dtype, expected: Option<usize>) -> Result<Prepared> {
+    /// [`Preprocessor::plan`], refused where it gives other than `expected` tokens.
+    pub fn plan_expecting(&self, bytes: &[u8], expected: Option<usize>) -> Result<Extent> {
         let extent = self.plan(bytes)?;
         if let Some(expected) = expected
             && expected != extent.tokens
@@ -155,6 +151,11 @@ impl Preprocessor {
                 Input::Audio(_) => format!("{expected} tokens were expected, but this sound gives {frames}"),
             }));
         }
+        Ok(extent)
+    }
+
+    /// Decodes and prepares `bytes`.
+    pub fn prepare(&self, bytes: &[u8], dtype: Dtype) -> Result<Prepared> {
         let start = Instant::now();
         let (decoded, pixels) = match self.family.input() {
             Input::Image(processor) => {
@@ -166,17 +167,11 @@ impl Preprocessor {
                 (Instant::now(), processor.preprocess(sound, dtype)?)
             }
         };
-        Ok(Prepared {
-            pixels,
-            extent,
-            hash: self.hash(bytes),
-            decode: decoded - start,
-            resize: decoded.elapsed(),
-        })
+        Ok(Prepared { pixels, decode: decoded - start, resize: decoded.elapsed() })
     }
 
-    /// BLAKE3 of the source bytes, bound to everything that changes what comes of them.
-    fn hash(&self, bytes: &[u8]) -> String {
+    /// BLAKE3 of the source bytes, bound to everything that changes what comes of them: 64 hexadecimal digits.
+    pub fn hash(&self, bytes: &[u8]) -> String {
         let mut hasher = blake3::Hasher::new_derive_key("mm-libtorch-encoder media 1");
         let input = self.family.input();
         let policy = match input {

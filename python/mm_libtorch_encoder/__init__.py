@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from ._native import DeviceOutOfMemory as DeviceOutOfMemory
     from ._native import EncoderClosed as EncoderClosed
     from ._native import MediaError as MediaError
+    from ._native import QueueFull as QueueFull
     from ._native import RuntimeMismatch as RuntimeMismatch
     from ._native import __version__ as __version__
     from .encoder import Encoder as Encoder
     from .result import ImageMetadata as ImageMetadata
     from .result import ImageResult as ImageResult
+    from .stats import EncoderStats as EncoderStats
+    from .stats import Histogram as Histogram
 
 # The module that defines each public name; the name of a module stands for the module itself.
 _HOME = {
@@ -30,9 +33,12 @@ _HOME = {
     "DeviceOutOfMemory": "_native",
     "Encoder": "encoder",
     "EncoderClosed": "_native",
+    "EncoderStats": "stats",
+    "Histogram": "stats",
     "ImageMetadata": "result",
     "ImageResult": "result",
     "MediaError": "_native",
+    "QueueFull": "_native",
     "RuntimeMismatch": "_native",
     "__version__": "_native",
     "preprocess": "preprocess",
@@ -44,9 +50,12 @@ __all__ = [
     "DeviceOutOfMemory",
     "Encoder",
     "EncoderClosed",
+    "EncoderStats",
+    "Histogram",
     "ImageMetadata",
     "ImageResult",
     "MediaError",
+    "QueueFull",
     "RuntimeMismatch",
     "__version__",
     "preprocess",

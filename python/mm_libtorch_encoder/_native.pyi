@@ -14,10 +14,13 @@ __all__ = [
     "Encoder",
     "EncoderClosed",
     "Encoding",
+    "Mailbox",
     "MediaError",
     "Normalization",
     "PixelRecipe",
     "Processor",
+    "QueueFull",
+    "Requests",
     "RuntimeMismatch",
     "__version__",
     "base64_decode",
@@ -60,6 +63,9 @@ class RuntimeMismatch(RuntimeError):
 
 class EncoderClosed(RuntimeError):
     """The encoder was closed or belongs to another process."""
+
+class QueueFull(RuntimeError):
+    """The queue stayed full for as long as the call would wait."""
 
 class DeviceOutOfMemory(RuntimeError):
     """The device or host ran out of memory."""
@@ -274,7 +280,7 @@ class Processor:
     def plan_sound(self, samples: int, rate: int) -> int:
         """Tokens of a sound of so many samples (of each channel) at `rate` hertz."""
     def plan_bytes(self, data: bytes) -> tuple[tuple[int, int, int], int]:
-        """The same for encoded bytes, read from their header alone."""
+        """Grid and tokens of encoded bytes, read from their header alone; a sound has (tokens, 1, 1)."""
     def outline(self, data: bytes) -> tuple[tuple[int, int], _CanvasTuple, tuple[int, int, int], int]:
         """((width, height), canvas, (frames, rows, columns), tokens) of encoded bytes, from the header alone.
 
@@ -330,6 +336,12 @@ class Encoder:
         decode_policy: str | None = None,
         attention: str | None = None,
         rescale: float | None = None,
+        replicas_per_gpu: int | None = None,
+        queue_depth: int | None = None,
+        queue_tokens: int | None = None,
+        queue_bytes: int | None = None,
+        max_batch_images: int | None = None,
+        max_batch_tokens: int | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> Encoder: ...
     @property
@@ -344,14 +356,54 @@ class Encoder:
     @property
     def dtype(self) -> str:
         """Element type of the tower, such as "bfloat16"."""
-    def generate(self, items: list[bytes], expected: list[int] | None) -> list[Encoding | BaseException]:
-        """Encodes every item; each place holds an Encoding or the exception of that item alone."""
+    @property
+    def replicas(self) -> int:
+        """Threads that run the tower."""
+    def generate(
+        self, items: Sequence[bytes], expected: Sequence[int] | None, timeout: float | None = None
+    ) -> list[Encoding | BaseException]:
+        """Encodes every item; each place holds an Encoding or the exception of that item alone.
+
+        An item that finds no room in the queue for `timeout` seconds fails with QueueFull; None: it waits.
+        """
+    def submit(
+        self, items: Sequence[bytes], expected: Sequence[int] | None, mailbox: Mailbox, token: int
+    ) -> Requests:
+        """Queues every item and returns at once; `mailbox` receives `token` when all are answered."""
     def encode_pixels(
-        self, pixels: NDArray[Any], grid_thws: list[tuple[int, int, int]]
+        self, pixels: NDArray[Any], grid_thws: Sequence[tuple[int, int, int]], timeout: float | None = None
     ) -> Encoding | BaseException:
         """Encodes a patch matrix that the caller prepared; bfloat16 and float16 come as ``uint16`` bits."""
+    def warmup(self, sizes: Sequence[tuple[int, int]]) -> None:
+        """Runs a blank image of each (width, height) on every replica."""
+    def stats(self) -> dict[str, Any]:
+        """Counts and lengths by name, and under "stages" (seconds in all, items in each bucket) of each stage."""
+    @staticmethod
+    def bucket_bounds() -> list[float]:
+        """Upper bounds of the buckets of `stats`, in seconds; the last bucket has none."""
     def close(self) -> None:
-        """Lets accepted requests finish and frees the weights. A second call is a no-op."""
+        """Finishes what the queue let in and frees the weights. A second call is a no-op."""
+
+@final
+class Mailbox:
+    """Finished requests of one event loop, by their tokens."""
+
+    def __new__(cls) -> Mailbox: ...
+    def fileno(self) -> int:
+        """The file descriptor that is readable while tokens wait."""
+    def drain(self) -> list[int]:
+        """Takes out all tokens, in the order of their ends. Never blocks."""
+
+@final
+class Requests:
+    """The requests of one asynchronous call."""
+
+    def results(self) -> list[Encoding | BaseException]:
+        """The outcomes in order, once all are there: an Encoding, or the exception of that item alone."""
+    def expire(self) -> None:
+        """Refuses those that still wait for room in the queue."""
+    def cancel(self) -> None:
+        """Takes all that have not begun out of the queue and frees the answers of the others."""
 
 @final
 class Encoding:
@@ -374,4 +426,4 @@ class Encoding:
         """(frames, rows, columns) of each grid, in patches; none for sound."""
     @property
     def milliseconds(self) -> dict[str, float]:
-        """Time in each stage: "decode", "resize", "queue" and "forward"."""
+        """Time in each stage: "wait", "decode", "resize", "queue", "forward" and "transfer"."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import weakref
@@ -17,8 +18,9 @@ runtime.check()
 
 import torch  # noqa: E402  (the host's Torch must fit before the bridge is opened)
 
-from . import _native  # noqa: E402
+from . import _native, event_loop  # noqa: E402
 from .result import ImageMetadata, ImageResult  # noqa: E402
+from .stats import EncoderStats, Histogram  # noqa: E402
 
 _native.open_bridge(Path(__file__).with_name("libmm_torch.so"))
 
@@ -26,10 +28,12 @@ _take: Callable[[int], list[Any]] = torch.ops.mm_libtorch_encoder.take.default
 _open_encoders: weakref.WeakSet[Encoder] = weakref.WeakSet()
 # What can be expected of one image; far above any plan, and a number that native code can hold.
 _MOST_TOKENS = 2**31 - 1
+# Seconds that a call can be told to wait for room; far from where clocks end.
+_LONGEST_TIMEOUT = 1e9
 
 
 class Encoder:
-    """A checkpoint's tower, loaded once and used from any thread of this process.
+    """A checkpoint's tower, loaded once and used from any thread and event loop of this process.
 
     checkpoint: folder with config.json, processor files and safetensors weights.
     model: the model's name, such as "zai-org/GLM-5.3-Flash"; results carry it.
@@ -46,6 +50,13 @@ class Encoder:
     attention: rounding of DeepSeek's attention: "fused", or "math" for what Torch up to 2.13 gives its own code, all
         in float32 and rounded once; None: fused.
     rescale: factor by which Inkling's images are scaled first; None: as the checkpoint says.
+    replicas_per_gpu: threads that run the tower at the same time, on one copy of the weights, 1 to 32. On the CPU
+        they share Torch's compute threads.
+    queue_depth, queue_tokens, queue_bytes: images that wait at once, their tokens, and the bytes of their files and
+        patch matrices. A call that finds the queue full waits for room, or raises QueueFull after its timeout. An
+        image larger than the whole queue waits until it is empty.
+    max_batch_images, max_batch_tokens: images, and tokens, that share one run of the tower if they wait at the same
+        time; nobody waits for a batch to fill. With 1 image, the default, a result cannot depend on its neighbours.
     progress: called with (bytes read, bytes in all) while the weights load.
 
     Raises CheckpointError if the checkpoint does not fit, RuntimeMismatch if the host does not.
@@ -64,6 +75,12 @@ class Encoder:
         decode_policy: str | None = None,
         attention: str | None = None,
         rescale: float | None = None,
+        replicas_per_gpu: int = 1,
+        queue_depth: int = 64,
+        queue_tokens: int = 1 << 18,
+        queue_bytes: int = 1 << 30,
+        max_batch_images: int = 1,
+        max_batch_tokens: int = 1 << 14,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
         self._model = model
@@ -78,6 +95,12 @@ class Encoder:
             decode_policy=decode_policy,
             attention=attention,
             rescale=rescale,
+            replicas_per_gpu=_checked_size("replicas_per_gpu", replicas_per_gpu),
+            queue_depth=_checked_size("queue_depth", queue_depth),
+            queue_tokens=_checked_size("queue_tokens", queue_tokens),
+            queue_bytes=_checked_size("queue_bytes", queue_bytes),
+            max_batch_images=_checked_size("max_batch_images", max_batch_images),
+            max_batch_tokens=_checked_size("max_batch_tokens", max_batch_tokens),
             progress=progress,
         )
         _open_encoders.add(self)
@@ -107,25 +130,139 @@ class Encoder:
         """Element type of the tower and its embeddings."""
         return getattr(torch, self._native.dtype)
 
+    @property
+    def replicas_per_gpu(self) -> int:
+        """Threads that run the tower."""
+        return self._native.replicas
+
     def generate(
         self,
         images: bytes | Iterable[bytes],
         *,
         expected_tokens: Iterable[int] | None = None,
         return_errors: bool = False,
+        timeout: float | None = None,
     ) -> list[ImageResult]:
         """Encode images, or sounds where the family reads sound, from their bytes into results in the same order.
 
         expected_tokens: one positive count an item; an item whose plan differs fails before any pixel or sample
-        is touched.
+            is touched.
         return_errors: put an item's exception in its place of the list instead of raising the first one. All
             items are encoded either way: a bad one fails alone.
+        timeout: seconds that an item may wait for room in the queue, counted from the call; None: as long as it
+            takes. Items that found room are encoded, however long that takes.
 
-        Raises MediaError for a damaged or refused item, EncoderClosed after close().
+        Items are prepared on a pool of threads while the tower runs earlier ones.
+
+        Raises MediaError for a damaged or refused item, QueueFull, and EncoderClosed after close().
         """
-        sources = [_as_bytes(image) for image in ([images] if _is_bytes(images) else images)]
-        counts = None if expected_tokens is None else _checked_counts(expected_tokens, len(sources))
-        outcomes: list[Any] = self._native.generate(sources, counts)
+        sources, counts = _checked_images(images, expected_tokens)
+        outcomes = self._native.generate(sources, counts, _checked_timeout(timeout))
+        return self._results(outcomes, return_errors)
+
+    async def generate_async(
+        self,
+        images: bytes | Iterable[bytes],
+        *,
+        expected_tokens: Iterable[int] | None = None,
+        return_errors: bool = False,
+        timeout: float | None = None,
+    ) -> list[ImageResult]:
+        """generate(), awaited. No thread waits for it.
+
+        Cancelling the task takes its images out of the queue; one that is in preprocessing or in the tower already
+        ends there, and its result is freed.
+        """
+        sources, counts = _checked_images(images, expected_tokens)
+        outcomes = await event_loop.outcomes(self._native, sources, counts, _checked_timeout(timeout))
+        return self._results(outcomes, return_errors)
+
+    def encode_image(self, data: bytes, *, timeout: float | None = None) -> dict[str, torch.Tensor]:
+        """The tower's outputs for one image, by name.
+
+        "embeddings": [tokens, columns]; "grid_thws": int64 [1, 3]; "embedding_offsets": int64 [2]; and what
+        else the family's tower gives. timeout: as of generate().
+        """
+        return self._encode(data, "image", timeout)
+
+    async def encode_image_async(
+        self, data: bytes, *, timeout: float | None = None
+    ) -> dict[str, torch.Tensor]:
+        """encode_image(), awaited, as generate_async() is."""
+        return await self._encode_async(data, "image", timeout)
+
+    def encode_audio(self, data: bytes, *, timeout: float | None = None) -> dict[str, torch.Tensor]:
+        """The tower's outputs for one sound (WAV), by name, of a family that reads sound.
+
+        "embeddings": [tokens, columns]; "embedding_offsets": int64 [2]; "grid_thws": int64 [0, 3], for a sound has
+        no grid. timeout: as of generate().
+        """
+        return self._encode(data, "audio", timeout)
+
+    async def encode_audio_async(
+        self, data: bytes, *, timeout: float | None = None
+    ) -> dict[str, torch.Tensor]:
+        """encode_audio(), awaited, as generate_async() is."""
+        return await self._encode_async(data, "audio", timeout)
+
+    def _check_modality(self, modality: str) -> None:
+        if self.modality != modality:
+            raise ValueError(f"the family {self.family} reads {self.modality}, not {modality}")
+
+    def _encode(self, data: bytes, modality: str, timeout: float | None) -> dict[str, torch.Tensor]:
+        self._check_modality(modality)
+        (outcome,) = self._native.generate([_as_bytes(data)], None, _checked_timeout(timeout))
+        return self._outputs(outcome)
+
+    async def _encode_async(
+        self, data: bytes, modality: str, timeout: float | None
+    ) -> dict[str, torch.Tensor]:
+        self._check_modality(modality)
+        sources = [_as_bytes(data)]
+        (outcome,) = await event_loop.outcomes(self._native, sources, None, _checked_timeout(timeout))
+        return self._outputs(outcome)
+
+    def encode_pixels(
+        self,
+        pixel_values: torch.Tensor,
+        grid_thws: Sequence[tuple[int, int, int]],
+        *,
+        timeout: float | None = None,
+    ) -> dict[str, torch.Tensor]:
+        """The tower's outputs for an input matrix prepared elsewhere.
+
+        pixel_values: [patches, columns] on the CPU, cast to the tower's dtype if need be; of sound the samples,
+            [tokens, samples of a token], the last token filled up with zeros.
+        grid_thws: (frames, rows, columns) of each item, in patches; (tokens, 1, 1) of a sound.
+        timeout: as of generate().
+        """
+        matrix = pixel_values.detach().to("cpu", self.dtype).contiguous()
+        if matrix.dtype != torch.float32:
+            matrix = matrix.view(torch.uint16)
+        grids = [_checked_grid(grid) for grid in grid_thws]
+        outcome = self._native.encode_pixels(matrix.numpy(), grids, _checked_timeout(timeout))
+        return self._outputs(outcome)
+
+    def warmup(self, sizes: Iterable[tuple[int, int]]) -> None:
+        """Run a blank image of each (width, height) on every replica, so that no request pays for the first touch.
+
+        Beside the queue and its bounds; returns when all have run.
+        """
+        self._native.warmup([_checked_image_size(size) for size in sizes])
+
+    def stats(self) -> EncoderStats:
+        """Lengths of the queue now, outcomes since the opening, and histograms of the time in each stage."""
+        counts = self._native.stats()
+        bounds = tuple(self._native.bucket_bounds())
+        stages = {
+            name: Histogram(bounds, tuple(buckets), total)
+            for name, (total, buckets) in counts.pop("stages").items()
+        }
+        return EncoderStats(stages=stages, **counts)
+
+    def _results(
+        self, outcomes: list[_native.Encoding | BaseException], return_errors: bool
+    ) -> list[ImageResult]:
         results: list[Any] = []
         for index, outcome in enumerate(outcomes):
             if not isinstance(outcome, BaseException):
@@ -133,53 +270,14 @@ class Encoder:
             elif return_errors:
                 results.append(outcome)
             else:
-                if len(sources) > 1:
-                    outcome.add_note(f"This is {self.modality} {index} of {len(sources)}, counted from 0.")
+                if len(outcomes) > 1:
+                    outcome.add_note(f"This is {self.modality} {index} of {len(outcomes)}, counted from 0.")
                 raise outcome
         return results
 
-    def encode_image(self, data: bytes) -> dict[str, torch.Tensor]:
-        """The tower's outputs for one image, by name.
-
-        "embeddings": [tokens, columns]; "grid_thws": int64 [1, 3]; "embedding_offsets": int64 [2]; and what
-        else the family's tower gives.
-        """
-        return self._encode(data, "image")
-
-    def encode_audio(self, data: bytes) -> dict[str, torch.Tensor]:
-        """The tower's outputs for one sound (WAV), by name, of a family that reads sound.
-
-        "embeddings": [tokens, columns]; "embedding_offsets": int64 [2]; "grid_thws": int64 [0, 3], for a sound has
-        no grid.
-        """
-        return self._encode(data, "audio")
-
-    def _encode(self, data: bytes, modality: str) -> dict[str, torch.Tensor]:
-        if self.modality != modality:
-            raise ValueError(f"the family {self.family} reads {self.modality}, not {modality}")
-        outcome = self._native.generate([_as_bytes(data)], None)[0]
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return self._outputs(outcome)
-
-    def encode_pixels(
-        self, pixel_values: torch.Tensor, grid_thws: Sequence[tuple[int, int, int]]
-    ) -> dict[str, torch.Tensor]:
-        """The tower's outputs for an input matrix prepared elsewhere.
-
-        pixel_values: [patches, columns] on the CPU, cast to the tower's dtype if need be; of sound the samples,
-            [tokens, samples of a token], the last token filled up with zeros.
-        grid_thws: (frames, rows, columns) of each item, in patches; (tokens, 1, 1) of a sound.
-        """
-        matrix = pixel_values.detach().to("cpu", self.dtype).contiguous()
-        if matrix.dtype != torch.float32:
-            matrix = matrix.view(torch.uint16)
-        outcome = self._native.encode_pixels(matrix.numpy(), [_checked_grid(grid) for grid in grid_thws])
-        if isinstance(outcome, BaseException):
-            raise outcome
-        return self._outputs(outcome)
-
-    def _outputs(self, encoding: _native.Encoding) -> dict[str, torch.Tensor]:
+    def _outputs(self, encoding: _native.Encoding | BaseException) -> dict[str, torch.Tensor]:
+        if isinstance(encoding, BaseException):
+            raise encoding
         outputs = dict(zip(encoding.names, _take(encoding.id), strict=True))
         # Named, because a host may have set another default device.
         integers = partial(torch.tensor, dtype=torch.int64, device="cpu")
@@ -203,9 +301,16 @@ class Encoder:
         return ImageResult(tensor, metadata)
 
     def close(self) -> None:
-        """Let accepted images finish, then free the weights. Returned tensors stay. Again: a no-op."""
+        """Let the images in the queue finish, then free the weights. Returned tensors stay. Again: a no-op.
+
+        Images that still wait for room in the queue meet EncoderClosed.
+        """
         self._native.close()
         _open_encoders.discard(self)
+
+    async def close_async(self) -> None:
+        """close(), on a thread of the loop's executor. Cancelling the task does not stop it."""
+        await asyncio.get_running_loop().run_in_executor(None, self.close)
 
     def __enter__(self) -> Encoder:
         return self
@@ -217,6 +322,24 @@ class Encoder:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> Encoder:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close_async()
+
+
+def _checked_images(
+    images: bytes | Iterable[bytes], expected: Iterable[int] | None
+) -> tuple[list[bytes], list[int] | None]:
+    sources = [_as_bytes(image) for image in ([images] if _is_bytes(images) else images)]
+    return sources, None if expected is None else _checked_counts(expected, len(sources))
 
 
 def _is_bytes(images: object) -> bool:
@@ -236,6 +359,29 @@ def _checked_grid(grid: Sequence[int]) -> tuple[int, int, int]:
     if not all(0 < side < 2**32 for side in (frames, rows, columns)):
         raise ValueError(f"a grid of {frames}x{rows}x{columns} patches: all three must be from 1 to 2^32 - 1")
     return frames, rows, columns
+
+
+def _checked_size(name: str, value: int) -> int:
+    if type(value) is not int or not 0 < value < 2**63:
+        raise ValueError(f"{name} must be a positive integer, not {value!r}")
+    return value
+
+
+def _checked_image_size(size: tuple[int, int]) -> tuple[int, int]:
+    width, height = size
+    if not all(type(side) is int and 0 < side < 2**32 for side in (width, height)):
+        raise ValueError(f"a size of {width!r}x{height!r} pixels: both must be integers from 1 to 2^32 - 1")
+    return width, height
+
+
+def _checked_timeout(timeout: float | None) -> float | None:
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout must be a number of seconds or None, not {type(timeout).__name__}")
+    if not 0 <= timeout <= _LONGEST_TIMEOUT:
+        raise ValueError(f"timeout is {timeout}: it must be from 0 to {_LONGEST_TIMEOUT:.0f} seconds")
+    return float(timeout)
 
 
 def _checked_counts(counts: Iterable[int], items: int) -> list[int]:

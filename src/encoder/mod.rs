@@ -1,35 +1,52 @@
-//! Requests to results: preprocessing on the caller's thread, the tower on a worker, order and failure kept apart.
+//! Requests to results: one bounded queue, a pool that prepares, replicas that run the tower; order and failures kept
+//! apart.
+//!
+//! A request becomes a [`Ticket`] at once. Its item waits outside while the queue is full, then for a thread of the
+//! pool, then for a replica, each in order of arrival.
 
+mod admission;
+mod batch;
+mod item;
+mod pool;
+mod queue;
+mod settings;
 mod start;
+mod stats;
+mod threads;
 mod ticket;
+mod warmup;
 mod worker;
 
-pub use start::{Progress, Settings};
-pub use ticket::{Encoded, Ticket, Times};
+pub use item::{Encoded, Request, Source, Times};
+pub use queue::Lengths;
+pub use settings::{
+    BATCH_IMAGES, BATCH_TOKENS, Load, QUEUE_BYTES, QUEUE_DEPTH, QUEUE_TOKENS, REPLICAS, Settings,
+};
+pub use start::Progress;
+pub use stats::{Histogram, Stats};
+pub use ticket::{Ticket, Waker};
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::Arc;
 use std::time::Instant;
-
-use crossbeam_channel::Sender;
 
 use crate::family::Grid;
 use crate::pixels::{PixelValues, Samples};
 use crate::prepare::Preprocessor;
 use crate::torch::Device;
 use crate::{Dtype, Error, Result};
-use worker::Job;
+use admission::Cost;
+use item::{Item, Work};
+use queue::Queue;
+use threads::Threads;
+use ticket::Reply;
 
 /// A tower with its weights, ready to encode from any thread of this process.
 pub struct Encoder {
     preprocessor: Preprocessor,
     device: Device,
     dtype: Dtype,
-    /// The way to the worker; taken away by `close`.
-    jobs: Mutex<Option<Sender<Job>>>,
-    /// Held while `close` waits for the worker, so that nobody returns from it earlier.
-    worker: Mutex<Option<JoinHandle<()>>>,
+    queue: Arc<Queue>,
+    threads: Threads,
     process: u32,
 }
 
@@ -49,19 +66,51 @@ impl Encoder {
         self.dtype
     }
 
-    /// Decodes and prepares `bytes` on this thread and queues them for the tower.
+    /// How much runs and waits at once.
+    pub fn load(&self) -> &Load {
+        self.queue.load()
+    }
+
+    /// What was counted so far, and what waits now.
+    pub fn stats(&self) -> Result<Stats> {
+        self.check_process()?;
+        Ok(self.queue.counters().read(self.queue.lengths()))
+    }
+
+    /// Queues an image and returns at once, where the queue is full too: the ticket then waits for room.
     ///
-    /// Blocks while the queue is full. `expected` tokens, if given, are checked before any work.
-    pub fn submit(&self, bytes: &[u8], expected: Option<usize>) -> Result<Ticket> {
-        let jobs = self.jobs()?;
-        let prepared = self.preprocessor.prepare(bytes, self.dtype, expected)?;
-        let times = Times { decode: prepared.decode, resize: prepared.resize, ..Times::default() };
-        self.queue(jobs, prepared.pixels, vec![prepared.extent.grid], prepared.hash, times)
+    /// Whatever is wrong with the request is its ticket's answer.
+    pub fn submit(&self, request: Request) -> Ticket {
+        let (ticket, reply) = Ticket::new(self.queue.clone(), Some(request.source.clone()));
+        self.answer(reply, |reply| self.accept(request, reply));
+        ticket
+    }
+
+    /// From bytes to a place in the queue.
+    fn accept(&self, request: Request, reply: &mut Option<Reply>) -> Result<()> {
+        self.check_open()?;
+        let bytes = (*request.source).as_ref();
+        // A cache belongs here: it answers `reply` with a stored result, or lets it wait for the same picture's answer.
+        let plan = self.preprocessor.plan_expecting(bytes, request.expected)?;
+        let matrix = plan.grid.patches().saturating_mul(self.preprocessor.family().input_columns());
+        let cost = Cost {
+            tokens: plan.tokens,
+            bytes: matrix.saturating_mul(self.dtype.size()).saturating_add(bytes.len()),
+        };
+        let work = Work::Source(request.source);
+        self.push(work, vec![plan.grid], vec![0, plan.tokens], cost, reply);
+        Ok(())
     }
 
     /// Queues a patch matrix that the caller prepared: patches of all `grids` in order.
-    pub fn submit_pixels(&self, pixels: PixelValues, grids: Vec<Grid>) -> Result<Ticket> {
-        let jobs = self.jobs()?;
+    pub fn submit_pixels(&self, pixels: PixelValues, grids: Vec<Grid>) -> Ticket {
+        let (ticket, reply) = Ticket::new(self.queue.clone(), None);
+        self.answer(reply, |reply| self.accept_pixels(pixels, grids, reply));
+        ticket
+    }
+
+    fn accept_pixels(&self, pixels: PixelValues, grids: Vec<Grid>, reply: &mut Option<Reply>) -> Result<()> {
+        self.check_open()?;
         let family = self.preprocessor.family();
         if grids.is_empty() {
             return Err(Error::argument("grid_thws must have at least one row"));
@@ -77,20 +126,6 @@ impl Encoder {
                 family.input_columns()
             )));
         }
-        for grid in &grids {
-            family.tokens(*grid)?;
-        }
-        self.queue(jobs, pixels, grids, String::new(), Times::default())
-    }
-
-    fn queue(
-        &self,
-        jobs: Sender<Job>,
-        pixels: PixelValues,
-        grids: Vec<Grid>,
-        hash: String,
-        times: Times,
-    ) -> Result<Ticket> {
         let matches = matches!(
             (&pixels.samples, self.dtype),
             (Samples::F32(_), Dtype::F32) | (Samples::Bf16(_), Dtype::Bf16) | (Samples::F16(_), Dtype::F16)
@@ -98,19 +133,53 @@ impl Encoder {
         if !matches {
             return Err(Error::argument(format!("pixel_values must be {}", self.dtype.name())));
         }
-        let (reply, answer) = crossbeam_channel::bounded(1);
-        let abandoned = Arc::new(AtomicBool::new(false));
-        let job =
-            Job { pixels, grids, hash, times, queued: Instant::now(), abandoned: abandoned.clone(), reply };
-        jobs.send(job)
-            .map_err(|_| Error::internal("the encoder's worker has ended; create a new encoder"))?;
-        Ok(Ticket::new(answer, abandoned))
+        let mut offsets = vec![0];
+        let mut tokens = 0usize;
+        for grid in &grids {
+            tokens = tokens.saturating_add(family.tokens(*grid)?);
+            offsets.push(tokens);
+        }
+        let bytes = pixels.rows.saturating_mul(pixels.columns).saturating_mul(self.dtype.size());
+        self.push(Work::Pixels(Arc::new(pixels)), grids, offsets, Cost { tokens, bytes }, reply);
+        Ok(())
     }
 
-    fn jobs(&self) -> Result<Sender<Job>> {
+    /// Lets `accept` take the reply away, or answers with its error.
+    fn answer(&self, reply: Reply, accept: impl FnOnce(&mut Option<Reply>) -> Result<()>) {
+        let mut reply = Some(reply);
+        if let Err(error) = accept(&mut reply)
+            && let Some(reply) = reply
+        {
+            if error.kind() != crate::ErrorKind::Closed {
+                self.queue.counters().failed();
+            }
+            reply.send(Err(error));
+        }
+    }
+
+    fn push(&self, work: Work, grids: Vec<Grid>, offsets: Vec<usize>, cost: Cost, reply: &mut Option<Reply>) {
+        if let Some(reply) = reply.take() {
+            let (since, times) = (Instant::now(), Times::default());
+            self.queue.push(Item {
+                work,
+                grids,
+                offsets,
+                hash: None,
+                cost,
+                times,
+                since,
+                reply,
+                warmup: false,
+            });
+        }
+    }
+
+    fn check_open(&self) -> Result<()> {
         self.check_process()?;
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        jobs.clone().ok_or_else(|| Error::closed("this encoder is closed"))
+        if self.queue.is_closed() {
+            return Err(Error::closed("this encoder is closed"));
+        }
+        Ok(())
     }
 
     fn check_process(&self) -> Result<()> {
@@ -122,25 +191,21 @@ impl Encoder {
         ))
     }
 
-    /// Lets accepted requests finish, then ends the worker and frees the weights. A second call is a no-op.
+    /// Finishes what the queue let in, refuses what still waits for room, ends the threads and frees the weights. A
+    /// second call waits for the first and is a no-op after it.
     pub fn close(&self) -> Result<()> {
         self.check_process()?;
-        drop(self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(worker) = worker.take() {
-            worker.join().map_err(|_| Error::internal("the encoder's worker ended by a panic"))?;
-        }
-        Ok(())
+        self.queue.close();
+        self.threads.join()
     }
 }
 
 impl Drop for Encoder {
     fn drop(&mut self) {
         if self.close().is_err() {
-            // A forked child: channel and handle mean nothing here and must not be touched. Nor may their locks be
-            // waited for: a thread of the parent may have held them at the fork.
-            std::mem::forget(self.jobs.get_mut().unwrap_or_else(PoisonError::into_inner).take());
-            std::mem::forget(self.worker.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+            // A forked child: the threads do not exist, and their locks must not be waited for, since a thread of the
+            // parent may have held them at the fork.
+            self.threads.forget();
         }
     }
 }

@@ -1,46 +1,29 @@
-//! Opening an encoder: checkpoint, weights, worker.
+//! Opening an encoder: checkpoint, weights, threads.
 
-use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use super::{Encoder, worker};
+use super::batch::Forward;
+use super::queue::Queue;
+use super::settings::Settings;
+use super::stats::Counters;
+use super::threads::Threads;
+use super::{Encoder, pool, worker};
 use crate::checkpoint::{Checkpoint, Selection};
-use crate::family::{Loader, Options, WeightNames};
-use crate::image::DecodePolicy;
+use crate::family::{Loader, WeightNames};
 use crate::prepare::Preprocessor;
 use crate::torch::{self, Device};
 use crate::{Dtype, Error, Result};
-
-/// Items that wait for the tower at most; each holds its patch matrix.
-const QUEUE_DEPTH: usize = 8;
-
-/// How to open an encoder.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The checkpoint folder.
-    pub checkpoint: PathBuf,
-    /// The model's name, carried by results.
-    pub model: String,
-    /// Where the tower runs.
-    pub device: Device,
-    /// The family; none: as config.json shows.
-    pub family: Option<String>,
-    /// The dtype of execution; none: the checkpoint's own.
-    pub dtype: Option<Dtype>,
-    /// Choices for the family.
-    pub options: Options,
-    /// What the decoder does where engines disagree; none: the family's reference.
-    pub policy: Option<DecodePolicy>,
-}
 
 /// Called with bytes read and bytes in all while weights load.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 impl Encoder {
-    /// Reads the configuration and weights and starts the worker.
+    /// Reads the configuration and weights and starts the threads. Where one does not start, all have ended when the
+    /// error comes back.
     pub fn open(settings: Settings, progress: Progress<'_>) -> Result<Self> {
+        settings.load.check()?;
         if let Device::Cuda(_) = settings.device {
             return Err(Error::runtime(format!(
                 "device {} needs the CUDA library libmm_cuda.so, which this wheel does not have: use device=\"cpu\"",
@@ -64,32 +47,27 @@ impl Encoder {
         let total = selection.bytes();
         let read = AtomicU64::new(0);
         let count = |bytes: u64| progress(read.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
-        let (jobs, queue) = crossbeam_channel::bounded(QUEUE_DEPTH);
         // On a thread of its own: gradient mode belongs to a thread, and the caller's is not ours to change.
-        let family = preprocessor.clone();
-        let worker = thread::scope(|scope| {
+        let tower = thread::scope(|scope| {
             let loaded = scope.spawn(|| {
                 torch::disable_gradients()?;
                 preprocessor.family().load(&Loader::new(&selection, dtype, settings.device, &count))
             });
             loaded.join().unwrap_or_else(|_| Err(Error::internal("loading the tower panicked")))
-        })
-        .and_then(|tower| {
-            let run = move || worker::run(&*tower, &queue, family.family());
-            let name = "mm-encoder".to_owned();
-            thread::Builder::new()
-                .name(name)
-                .spawn(run)
-                .map_err(|_| Error::internal("the worker thread could not be started"))
         })?;
-        Ok(Self {
+        let forward = Forward { tower, preprocessor: preprocessor.clone(), device: settings.device };
+        let encoder = Self {
             preprocessor,
             device: settings.device,
             dtype,
-            jobs: Mutex::new(Some(jobs)),
-            worker: Mutex::new(Some(worker)),
+            queue: Arc::new(Queue::new(settings.load, Counters::default())),
+            threads: Threads::default(),
             process: std::process::id(),
-        })
+        };
+        // An error drops the encoder, which closes it.
+        worker::start(&encoder.threads, &encoder.queue, forward, settings.load.replicas)?;
+        pool::start(&encoder.threads, &encoder.queue, &encoder.preprocessor, dtype)?;
+        Ok(encoder)
     }
 }
 

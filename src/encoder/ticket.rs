@@ -1,75 +1,166 @@
-//! A request on its way, and what comes of it.
+//! A request's two ends: the caller holds the ticket, whoever answers holds the reply.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
-
-use crate::family::Grid;
-use crate::torch;
+use super::item::{Encoded, Source};
+use super::queue::Queue;
 use crate::{Error, Result};
 
-/// Time one item spent in each stage.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Times {
-    /// Bytes to pixels.
-    pub decode: Duration,
-    /// Pixels to patches.
-    pub resize: Duration,
-    /// Waiting for the tower.
-    pub queue: Duration,
-    /// In the tower.
-    pub forward: Duration,
+/// Called once when the answer is there, on the thread that answers; it must be quick and not block.
+pub type Waker = Box<dyn FnOnce() + Send>;
+
+enum Answer {
+    Awaited(Option<Waker>),
+    Here(Result<Encoded>),
+    Taken,
 }
 
-/// One item's embeddings, published for Python to take. Dropping it frees what nobody took.
-pub struct Encoded {
-    /// Id for `torch.ops.mm_libtorch_encoder.take`.
-    pub id: i64,
-    /// Names of the published tensors, in order; "embeddings" first.
-    pub names: Vec<&'static str>,
-    /// Identity of source and choices; empty for prepared pixels.
-    pub hash: String,
-    /// Patch grids; a sound's are of one patch a frame.
-    pub grids: Vec<Grid>,
-    /// First row of each grid's embeddings, and one past the last.
-    pub offsets: Vec<usize>,
-    /// Time spent in each stage.
-    pub times: Times,
+/// What both ends share.
+struct Slot {
+    answer: Mutex<Answer>,
+    arrived: Condvar,
+    /// Nobody waits any more.
+    abandoned: AtomicBool,
 }
 
-impl Drop for Encoded {
-    fn drop(&mut self) {
-        torch::discard(self.id);
+impl Slot {
+    fn answer(&self) -> MutexGuard<'_, Answer> {
+        self.answer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A queued request. Dropping it before the answer tells the worker to skip it.
+/// The end that answers, once.
+pub(super) struct Reply(Option<Arc<Slot>>);
+
+impl Reply {
+    /// Whether nobody waits for the answer any more.
+    pub fn abandoned(&self) -> bool {
+        self.0.as_ref().is_none_or(|slot| slot.abandoned.load(Ordering::Relaxed))
+    }
+
+    /// Answers. Where nobody waits any more, the answer is freed.
+    pub fn send(mut self, answer: Result<Encoded>) {
+        self.put(answer);
+    }
+
+    fn put(&mut self, answer: Result<Encoded>) {
+        let Some(slot) = self.0.take() else { return };
+        if slot.abandoned.load(Ordering::Relaxed) {
+            return;
+        }
+        let before = std::mem::replace(&mut *slot.answer(), Answer::Here(answer));
+        slot.arrived.notify_all();
+        if let Answer::Awaited(Some(waker)) = before {
+            waker();
+        }
+    }
+
+    /// Whether `ticket` is this reply's other end.
+    pub fn belongs_to(&self, ticket: &Ticket) -> bool {
+        self.0.as_ref().is_some_and(|slot| Arc::ptr_eq(slot, &ticket.slot))
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        self.put(Err(Error::internal("the encoder's worker ended before it answered")));
+    }
+}
+
+/// A request under way. Dropping it before the answer takes the request out of the queue; what runs already runs to
+/// its end, and its result is freed.
 pub struct Ticket {
-    answer: Receiver<Result<Encoded>>,
-    abandoned: Arc<AtomicBool>,
+    slot: Arc<Slot>,
+    queue: Arc<Queue>,
+    /// Kept here too, so that it is the caller's thread that frees it.
+    _source: Option<Source>,
+    process: u32,
 }
 
 impl Ticket {
-    pub(super) fn new(answer: Receiver<Result<Encoded>>, abandoned: Arc<AtomicBool>) -> Self {
-        Self { answer, abandoned }
+    /// Both ends of a request to `queue`.
+    pub(super) fn new(queue: Arc<Queue>, source: Option<Source>) -> (Self, Reply) {
+        let slot = Arc::new(Slot {
+            answer: Mutex::new(Answer::Awaited(None)),
+            arrived: Condvar::new(),
+            abandoned: AtomicBool::new(false),
+        });
+        let reply = Reply(Some(slot.clone()));
+        (Self { slot, queue, _source: source, process: std::process::id() }, reply)
+    }
+
+    /// The answer, if it is there and was not taken before.
+    pub fn take(&self) -> Option<Result<Encoded>> {
+        let mut answer = self.slot.answer();
+        match *answer {
+            Answer::Here(_) => match std::mem::replace(&mut *answer, Answer::Taken) {
+                Answer::Here(result) => Some(result),
+                _ => None,
+            },
+            Answer::Awaited(_) => None,
+            Answer::Taken => Some(Err(Error::argument("this request's answer was taken before"))),
+        }
     }
 
     /// Waits at most `time` for the answer; none if it has not come.
     pub fn wait(&self, time: Duration) -> Option<Result<Encoded>> {
-        match self.answer.recv_timeout(time) {
-            Ok(answer) => Some(answer),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => {
-                Some(Err(Error::internal("the encoder's worker ended before it answered")))
+        let end = Instant::now() + time;
+        let mut answer = self.slot.answer();
+        while let Answer::Awaited(_) = *answer {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
             }
+            answer = self.slot.arrived.wait_timeout(answer, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        drop(answer);
+        self.take()
+    }
+
+    /// Has `waker` called when the answer is there; at once if it is.
+    pub fn on_answer(&self, waker: Waker) {
+        let mut answer = self.slot.answer();
+        if let Answer::Awaited(place) = &mut *answer {
+            *place = Some(waker);
+            return;
+        }
+        drop(answer);
+        waker();
+    }
+
+    /// Ends the wait for room: a request that the queue has not let in yet is answered by
+    /// [`QueueFull`](crate::ErrorKind::QueueFull), any other goes on.
+    pub fn expire(&self) {
+        self.queue.expire(self);
+    }
+
+    /// Drops many requests that nobody waits for any more.
+    pub fn abandon(tickets: Vec<Self>) {
+        // All are marked before the first one's drop sweeps the queue; the others then find nothing to do.
+        let waiting = tickets.iter().filter(|ticket| ticket.mark()).count();
+        if let (1.., Some(first)) = (waiting, tickets.first()) {
+            first.queue.sweep();
+        }
+    }
+
+    /// Marks the request as abandoned; false if there is nothing to sweep for it.
+    fn mark(&self) -> bool {
+        // In a forked child the locks may be held for ever by threads that do not exist there.
+        if std::process::id() != self.process || self.slot.abandoned.load(Ordering::Relaxed) {
+            return false;
+        }
+        let answer = self.slot.answer();
+        self.slot.abandoned.store(true, Ordering::Relaxed);
+        matches!(*answer, Answer::Awaited(_))
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.abandoned.store(true, Ordering::Relaxed);
+        if self.mark() {
+            self.queue.sweep();
+        }
     }
 }

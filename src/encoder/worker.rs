@@ -1,78 +1,42 @@
-//! The thread that runs the tower, one item after the other.
+//! The threads that run the tower: one a replica, all on one copy of the weights.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::mpsc::{Sender, channel};
 
-use crossbeam_channel::{Receiver, Sender};
-
-use super::{Encoded, Times};
-use crate::family::{Family, Grid, Tower};
-use crate::pixels::{PixelValues, Samples};
-use crate::torch::{self, Tensor};
+use super::batch::Forward;
+use super::queue::Queue;
+use super::threads::Threads;
+use crate::torch;
 use crate::{Error, Result};
 
-/// One item for the tower.
-pub struct Job {
-    pub pixels: PixelValues,
-    pub grids: Vec<Grid>,
-    pub hash: String,
-    pub times: Times,
-    pub queued: Instant,
-    /// Set when nobody waits for the answer any more.
-    pub abandoned: Arc<AtomicBool>,
-    pub reply: Sender<Result<Encoded>>,
+/// Starts `replicas` threads and waits until each is ready to take items, or for the first error.
+///
+/// They end when `queue` is closed and empty; a caller that got an error closes it.
+pub(super) fn start(threads: &Threads, queue: &Arc<Queue>, forward: Forward, replicas: usize) -> Result<()> {
+    let forward = Arc::new(forward);
+    let (told, ready) = channel();
+    for replica in 0..replicas {
+        let (queue, forward, told) = (queue.clone(), forward.clone(), told.clone());
+        threads.start("mm-encoder", move || serve(&queue, &forward, replica, replicas, told))?;
+    }
+    drop(told);
+    for _ in 0..replicas {
+        ready.recv().unwrap_or_else(|_| Err(Error::internal("a worker ended before it was ready")))?;
+    }
+    Ok(())
 }
 
-/// Runs jobs until every sender is gone. A failure, even a panic, stays with its job.
-pub fn run(tower: &dyn Tower, jobs: &Receiver<Job>, family: &dyn Family) {
-    if torch::disable_gradients().is_err() {
-        return;
-    }
-    for job in jobs {
-        if job.abandoned.load(Ordering::Relaxed) {
-            continue;
-        }
-        let reply = job.reply.clone();
-        let answer = catch_unwind(AssertUnwindSafe(|| encode(tower, family, job)))
-            .unwrap_or_else(|_| Err(Error::internal("the tower panicked on this item; the encoder goes on")));
-        // Nobody may be waiting; the answer then frees itself.
-        let _ = reply.send(answer);
-    }
-}
-
-fn encode(tower: &dyn Tower, family: &dyn Family, job: Job) -> Result<Encoded> {
-    let Job { pixels, grids, hash, mut times, queued, .. } = job;
-    let start = Instant::now();
-    times.queue = start - queued;
-    let mut offsets = vec![0];
-    for grid in &grids {
-        offsets.push(offsets.last().copied().unwrap_or(0) + family.tokens(*grid)?);
-    }
-    let outputs = forward(tower, &pixels, &grids)?;
-    let rows = outputs.embeddings.shape()?;
-    if rows != [offsets.last().copied().unwrap_or(0), family.embedding_columns()] {
-        return Err(Error::internal(format!(
-            "the tower gave embeddings of shape {rows:?} for offsets {offsets:?}"
-        )));
-    }
-    let mut names = vec!["embeddings"];
-    let mut tensors = vec![outputs.embeddings];
-    for (name, tensor) in outputs.extra {
-        names.push(name);
-        tensors.push(tensor);
-    }
-    times.forward = start.elapsed();
-    Ok(Encoded { id: torch::publish(tensors)?, names, hash, grids, offsets, times })
-}
-
-fn forward(tower: &dyn Tower, pixels: &PixelValues, grids: &[Grid]) -> Result<crate::family::Outputs> {
-    let shape = [pixels.rows, pixels.columns];
-    let run = |x: &Tensor| tower.forward(x, grids);
-    match &pixels.samples {
-        Samples::F32(samples) => Tensor::with_borrowed(samples, &shape, run),
-        Samples::Bf16(samples) => Tensor::with_borrowed(samples, &shape, run),
-        Samples::F16(samples) => Tensor::with_borrowed(samples, &shape, run),
+fn serve(queue: &Queue, forward: &Forward, replica: usize, replicas: usize, told: Sender<Result<()>>) {
+    // Both settings belong to this thread alone. On the CPU replicas share the compute threads.
+    let ready = torch::disable_gradients().and_then(|()| torch::share_threads(replicas));
+    let begun = ready.is_ok();
+    let _ = told.send(ready);
+    drop(told);
+    while begun && let Some(items) = queue.next_batch(replica) {
+        let count = items.len();
+        // Items that a panic drops are answered by their drop.
+        let _ = catch_unwind(AssertUnwindSafe(|| forward.run(items, queue.counters())));
+        queue.ran(count);
     }
 }

@@ -199,7 +199,7 @@ pub trait Tower: Send + Sync {
 pub struct Outputs {
     /// [sum of tokens, embedding columns].
     pub embeddings: crate::torch::Tensor,
-    /// Further tensors by name, such as deepstack levels.
+    /// Further tensors [..., sum of tokens, columns] by name, such as deepstack levels.
     pub extra: Vec<(&'static str, crate::torch::Tensor)>,
 }
 

@@ -1,24 +1,25 @@
 //! The encoder as `encoder.py` drives it.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use half::vec::HalfBitsVecExt;
 use numpy::{PyReadonlyArray2, PyUntypedArrayMethods};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::PyDict;
 
+use super::mailbox::Mailbox;
 use super::processor::options;
-use crate::encoder::{self, Encoded, Settings, Ticket, Times};
-use crate::family::{Grid, Modality};
+use super::requests::{self, Requests, SIGNAL_CHECK};
+use crate::encoder::{self, Histogram, Lengths, Load, Request, Settings, Ticket};
+use crate::family::Grid;
 use crate::image::DecodePolicy;
 use crate::pixels::{PixelValues, Samples};
 use crate::torch::Device;
-use crate::{Dtype, Result};
-
-/// How often a waiting call looks for Ctrl-C.
-const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+use crate::{Dtype, Error};
 
 /// The native side of `mm_libtorch_encoder.Encoder`.
 #[pyclass(frozen, module = "mm_libtorch_encoder._native")]
@@ -26,54 +27,20 @@ struct Encoder {
     encoder: encoder::Encoder,
 }
 
-/// One item's result; `id` is for `torch.ops.mm_libtorch_encoder.take`.
-#[pyclass(frozen, module = "mm_libtorch_encoder._native")]
-struct Encoding {
-    encoded: Encoded,
-    modality: Modality,
-}
-
-#[pymethods]
-impl Encoding {
-    #[getter]
-    fn id(&self) -> i64 {
-        self.encoded.id
-    }
-
-    #[getter]
-    fn names(&self) -> Vec<&'static str> {
-        self.encoded.names.clone()
-    }
-
-    #[getter]
-    fn mm_hash(&self) -> &str {
-        &self.encoded.hash
-    }
-
-    #[getter]
-    fn embedding_offsets(&self) -> Vec<usize> {
-        self.encoded.offsets.clone()
-    }
-
-    /// Empty for sound, which has no grid.
-    #[getter]
-    fn grid_thws(&self) -> Vec<(u32, u32, u32)> {
-        if self.modality == Modality::Audio {
-            return Vec::new();
-        }
-        self.encoded.grids.iter().map(|grid| (grid.frames, grid.height, grid.width)).collect()
-    }
-
-    /// Milliseconds spent in each stage.
-    #[getter]
-    fn milliseconds<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Times { decode, resize, queue, forward } = self.encoded.times;
-        let out = PyDict::new(py);
-        for (stage, time) in [("decode", decode), ("resize", resize), ("queue", queue), ("forward", forward)]
-        {
-            out.set_item(stage, time.as_secs_f64() * 1e3)?;
-        }
-        Ok(out)
+impl Encoder {
+    fn submit_all(
+        &self,
+        py: Python<'_>,
+        items: Vec<PyBackedBytes>,
+        expected: Option<Vec<usize>>,
+    ) -> Vec<Ticket> {
+        py.detach(|| {
+            let request = |(index, source): (usize, PyBackedBytes)| Request {
+                source: Arc::new(source),
+                expected: expected.as_ref().and_then(|counts| counts.get(index)).copied(),
+            };
+            items.into_iter().enumerate().map(request).map(|request| self.encoder.submit(request)).collect()
+        })
     }
 }
 
@@ -82,7 +49,8 @@ impl Encoder {
     #[new]
     #[pyo3(signature = (
         checkpoint, model, device, family=None, *, dtype=None, backend=None, deepstack=None, decode_policy=None,
-        attention=None, rescale=None, progress=None
+        attention=None, rescale=None, replicas_per_gpu=None, queue_depth=None, queue_tokens=None, queue_bytes=None,
+        max_batch_images=None, max_batch_tokens=None, progress=None
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -97,8 +65,23 @@ impl Encoder {
         decode_policy: Option<&str>,
         attention: Option<&str>,
         rescale: Option<f64>,
+        replicas_per_gpu: Option<usize>,
+        queue_depth: Option<usize>,
+        queue_tokens: Option<usize>,
+        queue_bytes: Option<usize>,
+        max_batch_images: Option<usize>,
+        max_batch_tokens: Option<usize>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
+        let usual = Load::default();
+        let load = Load {
+            replicas: replicas_per_gpu.unwrap_or(usual.replicas),
+            queue_depth: queue_depth.unwrap_or(usual.queue_depth),
+            queue_tokens: queue_tokens.unwrap_or(usual.queue_tokens),
+            queue_bytes: queue_bytes.unwrap_or(usual.queue_bytes),
+            batch_images: max_batch_images.unwrap_or(usual.batch_images),
+            batch_tokens: max_batch_tokens.unwrap_or(usual.batch_tokens),
+        };
         let settings = Settings {
             checkpoint,
             model,
@@ -107,6 +90,7 @@ impl Encoder {
             dtype: dtype.map(Dtype::parse).transpose()?,
             options: options(backend, deepstack, attention, rescale)?,
             policy: decode_policy.map(DecodePolicy::preset).transpose()?,
+            load,
         };
         let report = |done: u64, total: u64| {
             if let Some(progress) = &progress {
@@ -126,7 +110,7 @@ impl Encoder {
     /// What the family reads: "image" or "audio".
     #[getter]
     fn modality(&self) -> &'static str {
-        self.kind().name()
+        self.encoder.preprocessor().family().input().modality().name()
     }
 
     #[getter]
@@ -139,67 +123,127 @@ impl Encoder {
         self.encoder.dtype().name()
     }
 
+    #[getter]
+    fn replicas(&self) -> usize {
+        self.encoder.load().replicas
+    }
+
     /// Encodes every item; each place of the list holds an Encoding or the exception of that item alone.
     ///
-    /// While the tower runs one item, this thread prepares the next ones.
+    /// An item that finds no room in the queue for `timeout` seconds fails with QueueFull; None: it waits.
+    #[pyo3(signature = (items, expected, timeout=None))]
     fn generate(
         &self,
         py: Python<'_>,
-        items: Vec<Bound<'_, PyBytes>>,
+        items: Vec<PyBackedBytes>,
         expected: Option<Vec<usize>>,
+        timeout: Option<f64>,
     ) -> PyResult<Vec<Py<PyAny>>> {
-        let sources: Vec<&[u8]> = items.iter().map(|item| item.as_bytes()).collect();
-        let expected = |index: usize| expected.as_ref().and_then(|counts| counts.get(index)).copied();
-        let mut tickets = Vec::with_capacity(sources.len());
-        for (index, source) in sources.into_iter().enumerate() {
-            py.check_signals()?;
-            let expected = expected(index);
-            tickets.push(py.detach(|| self.encoder.submit(source, expected)));
-        }
-        tickets.into_iter().map(|ticket| self.answer(py, ticket)).collect()
+        let end = end(timeout)?;
+        let tickets = self.submit_all(py, items, expected);
+        requests::wait(py, tickets, end)
+    }
+
+    /// Queues every item and returns at once; `mailbox` receives `token` when all are answered.
+    fn submit(
+        &self,
+        py: Python<'_>,
+        items: Vec<PyBackedBytes>,
+        expected: Option<Vec<usize>>,
+        mailbox: &Mailbox,
+        token: u64,
+    ) -> Requests {
+        Requests::new(self.submit_all(py, items, expected), mailbox.sender(token))
     }
 
     /// Encodes a patch matrix that the caller prepared; bfloat16 and float16 come as uint16 bits.
+    #[pyo3(signature = (pixels, grid_thws, timeout=None))]
     fn encode_pixels(
         &self,
         py: Python<'_>,
         pixels: Bound<'_, PyAny>,
         grid_thws: Vec<(u32, u32, u32)>,
+        timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
+        let end = end(timeout)?;
         let pixels = pixel_values(&pixels, self.encoder.dtype())?;
         let grids =
             grid_thws.into_iter().map(|(frames, height, width)| Grid { frames, height, width }).collect();
         let ticket = py.detach(|| self.encoder.submit_pixels(pixels, grids));
-        self.answer(py, ticket)
+        let mut outcomes = requests::wait(py, vec![ticket], end)?;
+        outcomes.pop().ok_or_else(|| Error::internal("no outcome came back").into())
     }
 
-    /// Lets accepted requests finish and frees the weights. A second call is a no-op.
+    /// Runs a blank image of each (width, height) on every replica.
+    fn warmup(&self, py: Python<'_>, sizes: Vec<(u32, u32)>) -> PyResult<()> {
+        let mut raised = None;
+        let done = py.detach(|| {
+            self.encoder.warm_up(&sizes, SIGNAL_CHECK, || {
+                Python::attach(|py| py.check_signals()).map_err(|error| {
+                    raised = Some(error);
+                    Error::internal("interrupted")
+                })
+            })
+        });
+        match raised {
+            Some(error) => Err(error),
+            None => Ok(done?),
+        }
+    }
+
+    /// Counts and lengths by name, and under "stages" (seconds in all, items in each bucket) of each stage.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = py.detach(|| self.encoder.stats())?;
+        let Lengths { outside, queued, preparing, running, tokens, bytes } = stats.now;
+        let out = PyDict::new(py);
+        for (name, value) in [
+            ("waiting_for_room", outside as u64),
+            ("queued", queued as u64),
+            ("preparing", preparing as u64),
+            ("running", running as u64),
+            ("queued_tokens", tokens as u64),
+            ("queued_bytes", bytes as u64),
+            ("completed", stats.completed),
+            ("failed", stats.failed),
+            ("refused", stats.refused),
+            ("abandoned", stats.abandoned),
+            ("forwards", stats.forwards),
+        ] {
+            out.set_item(name, value)?;
+        }
+        let stages = PyDict::new(py);
+        for (name, histogram) in stats.stages {
+            stages.set_item(name, (histogram.total.as_secs_f64(), histogram.buckets))?;
+        }
+        out.set_item("stages", stages)?;
+        Ok(out)
+    }
+
+    /// Upper bounds of the buckets of `stats`, in seconds; the last bucket has none.
+    #[staticmethod]
+    fn bucket_bounds() -> Vec<f64> {
+        Histogram::bounds().map(|bound| bound.as_secs_f64()).collect()
+    }
+
+    /// Finishes what the queue let in and frees the weights. A second call is a no-op.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         Ok(py.detach(|| self.encoder.close())?)
     }
 }
 
-impl Encoder {
-    fn kind(&self) -> Modality {
-        self.encoder.preprocessor().family().input().modality()
+impl Drop for Encoder {
+    fn drop(&mut self) {
+        // The threads are joined off the GIL, so that others go on meanwhile. At the interpreter's end there is none.
+        let _ = Python::try_attach(|py| py.detach(|| self.encoder.close()));
     }
+}
 
-    /// Waits for `ticket` off the GIL, looking for signals now and then.
-    fn answer(&self, py: Python<'_>, ticket: Result<Ticket>) -> PyResult<Py<PyAny>> {
-        let outcome = match ticket {
-            Err(error) => Err(error),
-            Ok(ticket) => loop {
-                if let Some(outcome) = py.detach(|| ticket.wait(SIGNAL_CHECK)) {
-                    break outcome;
-                }
-                py.check_signals()?;
-            },
-        };
-        match outcome {
-            Ok(encoded) => Ok(Py::new(py, Encoding { encoded, modality: self.kind() })?.into_any()),
-            Err(error) => Ok(PyErr::from(error).into_value(py).into_any()),
-        }
-    }
+/// The moment `timeout` seconds from now.
+fn end(timeout: Option<f64>) -> PyResult<Option<Instant>> {
+    let Some(seconds) = timeout else { return Ok(None) };
+    let end = Duration::try_from_secs_f64(seconds).ok().and_then(|time| Instant::now().checked_add(time));
+    let wrong = || PyValueError::new_err(format!("a timeout of {seconds} seconds does not exist"));
+    end.map(Some).ok_or_else(wrong)
 }
 
 fn pixel_values(array: &Bound<'_, PyAny>, dtype: Dtype) -> PyResult<PixelValues> {
@@ -226,6 +270,5 @@ fn pixel_values(array: &Bound<'_, PyAny>, dtype: Dtype) -> PyResult<PixelValues>
 
 /// Adds the classes of this file.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<Encoder>()?;
-    module.add_class::<Encoding>()
+    module.add_class::<Encoder>()
 }

@@ -33,6 +33,12 @@ pyo3::create_exception!(
 );
 pyo3::create_exception!(
     mm_libtorch_encoder,
+    QueueFull,
+    PyRuntimeError,
+    "The queue stayed full for as long as the call would wait."
+);
+pyo3::create_exception!(
+    mm_libtorch_encoder,
     DeviceOutOfMemory,
     PyRuntimeError,
     "The device or host ran out of memory."
@@ -47,6 +53,7 @@ impl From<Error> for PyErr {
             ErrorKind::Argument => PyValueError::new_err(text),
             ErrorKind::Runtime => RuntimeMismatch::new_err(text),
             ErrorKind::Closed => EncoderClosed::new_err(text),
+            ErrorKind::QueueFull => QueueFull::new_err(text),
             ErrorKind::OutOfMemory => DeviceOutOfMemory::new_err(text),
             ErrorKind::Internal => PyRuntimeError::new_err(text),
         }
@@ -60,5 +67,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CheckpointError", py.get_type::<CheckpointError>())?;
     module.add("RuntimeMismatch", py.get_type::<RuntimeMismatch>())?;
     module.add("EncoderClosed", py.get_type::<EncoderClosed>())?;
+    module.add("QueueFull", py.get_type::<QueueFull>())?;
     module.add("DeviceOutOfMemory", py.get_type::<DeviceOutOfMemory>())
 }

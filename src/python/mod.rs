@@ -2,12 +2,15 @@
 
 mod audio;
 mod encoder;
+mod encoding;
 mod errors;
 mod image;
+mod mailbox;
 mod media;
 mod pixels;
 mod pool;
 mod processor;
+mod requests;
 mod torch;
 
 use pyo3::prelude::*;
@@ -23,5 +26,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     pixels::register(module)?;
     processor::register(module)?;
     torch::register(module)?;
+    encoding::register(module)?;
+    mailbox::register(module)?;
+    requests::register(module)?;
     encoder::register(module)
 }

@@ -109,7 +109,7 @@ impl Processor {
         Ok(self.preprocessor.family().tokens(grid)?)
     }
 
-    /// The same for encoded bytes, read from their header alone.
+    /// Grid and tokens of encoded bytes, read from their header alone; a sound has (tokens, 1, 1).
     fn plan_bytes(&self, data: &Bound<'_, PyBytes>) -> PyResult<(GridThw, usize)> {
         let Extent { grid, tokens } = self.preprocessor.plan(data.as_bytes())?;
         Ok((thw(grid), tokens))
@@ -161,8 +161,10 @@ impl Processor {
         dtype: &str,
     ) -> PyResult<(Bound<'py, PyAny>, GridThw)> {
         let (bytes, dtype) = (data.as_bytes(), Dtype::parse(dtype)?);
-        let prepared = py.detach(|| self.preprocessor.prepare(bytes, dtype, None))?;
-        Ok((to_numpy(py, prepared.pixels)?, thw(prepared.extent.grid)))
+        let (extent, prepared) = py.detach(|| -> crate::Result<_> {
+            Ok((self.preprocessor.plan(bytes)?, self.preprocessor.prepare(bytes, dtype)?))
+        })?;
+        Ok((to_numpy(py, prepared.pixels)?, thw(extent.grid)))
     }
 }
 

@@ -7,6 +7,7 @@ mod sys;
 mod tensor;
 
 pub use sys::{
-    Schema, disable_gradients, kernel_level, live_tensors, open, schemas, set_plain, torch_version,
+    Schema, disable_gradients, kernel_level, live_tensors, open, schemas, set_plain, share_threads,
+    torch_version,
 };
 pub use tensor::{Device, Tensor, discard, publish};

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::{Error, Result};
 
 /// Must equal `MM_API_VERSION` in `bridge/api.h`.
-const API_VERSION: u32 = 3;
+const API_VERSION: u32 = 4;
 
 pub type RawTensor = *mut c_void;
 type Status = i32;
@@ -29,6 +29,7 @@ pub struct Api {
     torch_version: unsafe extern "C" fn() -> u64,
     register_operators: unsafe extern "C" fn() -> Status,
     disable_gradients: unsafe extern "C" fn(),
+    share_threads: unsafe extern "C" fn(i32),
     set_plain: unsafe extern "C" fn(i32),
     live_tensors: unsafe extern "C" fn() -> i64,
     schemas: unsafe extern "C" fn(*mut u64) -> *const RawSchema,
@@ -126,6 +127,14 @@ pub fn disable_gradients() -> Result<()> {
     let api = api()?;
     // SAFETY: plain call into the table.
     unsafe { (api.disable_gradients)() };
+    Ok(())
+}
+
+/// Gives the calling thread one of `sharers` equal parts of the compute threads, after [`disable_gradients`].
+pub fn share_threads(sharers: usize) -> Result<()> {
+    let api = api()?;
+    // SAFETY: plain call into the table.
+    unsafe { (api.share_threads)(i32::try_from(sharers).unwrap_or(i32::MAX)) };
     Ok(())
 }
 

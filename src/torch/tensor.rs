@@ -222,14 +222,28 @@ impl Tensor {
 
     /// Rows `begin..end` of the first axis, sharing memory.
     pub fn rows(&self, begin: usize, end: usize) -> Result<Self> {
+        self.narrow(0, begin, end)
+    }
+
+    /// Places `begin..end` of `axis`, sharing memory.
+    pub fn narrow(&self, axis: usize, begin: usize, end: usize) -> Result<Self> {
         let (mut shape, strides) = self.geometry()?;
-        match (shape.first_mut(), strides.first()) {
-            (Some(rows), Some(&stride)) if begin <= end && end <= *rows => {
-                *rows = end - begin;
+        match (shape.get_mut(axis), strides.get(axis)) {
+            (Some(size), Some(&stride)) if begin <= end && end <= *size => {
+                *size = end - begin;
                 self.view(&shape, &strides, begin * stride)
             }
-            _ => Err(Error::internal(format!("rows {begin}..{end} of a tensor of shape {shape:?}"))),
+            _ => Err(Error::internal(format!(
+                "places {begin}..{end} of axis {axis} of a tensor of shape {shape:?}"
+            ))),
         }
+    }
+
+    /// A contiguous copy with memory of its own, on the same `device`.
+    pub fn copied(&self, device: Device) -> Result<Self> {
+        let mut copy = Self::empty(&self.shape()?, self.dtype()?, device)?;
+        copy.copy_from(self)?;
+        Ok(copy)
     }
 
     /// A view with explicit strides, `offset` elements from this tensor's first. The caller keeps it within bounds.

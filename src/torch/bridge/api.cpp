@@ -7,6 +7,9 @@
 #include "schemas.h"
 #include "tensor.h"
 
+// LibTorch's own OpenMP runtime, which is among its dependencies; absent where LibTorch was built without.
+extern "C" __attribute__((weak)) void omp_set_num_threads(int threads);
+
 namespace mm {
 
 const char* last_error();
@@ -24,6 +27,13 @@ void disable_gradients() {
   static_cast<void>(torch_get_num_threads(&threads));
 }
 
+void share_threads(int32_t sharers) {
+  uint32_t threads = 0;
+  if (sharers < 2 || !omp_set_num_threads || torch_get_num_threads(&threads)) return;
+  const uint32_t part = threads / static_cast<uint32_t>(sharers);
+  omp_set_num_threads(part > 0 ? static_cast<int>(part) : 1);
+}
+
 const MmSchema* schemas(uint64_t* count) {
 #define MM_ROW(id, name, overload, schema) {name, overload, schema},
   static const MmSchema table[] = {MM_OPS(MM_ROW)};
@@ -39,6 +49,7 @@ const MmApi table = {
     torch_version,
     register_operators,
     disable_gradients,
+    share_threads,
     set_plain,
     live_tensors,
     schemas,

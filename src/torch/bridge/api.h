@@ -35,7 +35,7 @@ struct MmSchema {
 };
 
 // Bumped whenever the table or the meaning of an entry changes.
-#define MM_API_VERSION 3u
+#define MM_API_VERSION 4u
 
 struct MmApi {
   uint32_t version;
@@ -49,6 +49,9 @@ struct MmApi {
   int32_t (*register_operators)();
   // Turns gradients off for the calling thread.
   void (*disable_gradients)();
+  // Gives the calling thread its part of the process-wide number of compute threads, one of `sharers` equal
+  // parts and at least one thread.
+  void (*share_threads)(int32_t sharers);
   // 1: every op is composed of plain ATen calls; 0: fused forms where there are any.
   void (*set_plain)(int32_t plain);
   // Tensors that Rust owns at this moment.

@@ -1,0 +1,333 @@
+//! Where items wait: for room, for preprocessing, for the tower.
+//!
+//! One lock guards it all. It is held for the moving of items only: answers are sent and memory is freed after it.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::admission::Admission;
+use super::item::{Item, Work};
+use super::settings::Load;
+use super::stats::Counters;
+use super::ticket::Ticket;
+use crate::Error;
+
+/// The places of waiting items, each in order of arrival there.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// Something to prepare has come, or nothing will come any more.
+    to_prepare: Condvar,
+    /// The same for the tower.
+    to_run: Condvar,
+    load: Load,
+    counters: Counters,
+}
+
+struct State {
+    /// Room that all items in `raw`, `ready` and in preprocessing take.
+    room: Admission,
+    /// Not let in yet.
+    outside: VecDeque<Item>,
+    /// To be prepared.
+    raw: VecDeque<Item>,
+    /// To be run.
+    ready: VecDeque<Item>,
+    /// To be run by one replica and no other, beside the queue.
+    lanes: Vec<VecDeque<Item>>,
+    preparing: usize,
+    running: usize,
+    closed: bool,
+}
+
+/// Items at each place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lengths {
+    /// Beyond the queue's bounds: their callers wait for room.
+    pub outside: usize,
+    /// In the queue: to be prepared, in preprocessing, or to be run.
+    pub queued: usize,
+    /// Of those, in preprocessing.
+    pub preparing: usize,
+    /// In the tower.
+    pub running: usize,
+    /// Tokens of the items in the queue.
+    pub tokens: usize,
+    /// Bytes of the sources and patch matrices in the queue.
+    pub bytes: usize,
+}
+
+impl State {
+    /// Nothing waits for the tower and nothing that was let in can come.
+    fn drained(&self) -> bool {
+        self.closed && self.raw.is_empty() && self.preparing == 0 && self.ready.is_empty()
+    }
+
+    /// Takes items nobody waits for out of the queue and gives their room back.
+    fn sweep(&mut self, gone: &mut Vec<Item>) {
+        let Self { room, outside, raw, ready, .. } = self;
+        for (line, inside) in [(outside, false), (raw, true), (ready, true)] {
+            if !line.iter().any(|item| item.reply.abandoned()) {
+                continue;
+            }
+            for item in std::mem::take(line) {
+                if !item.reply.abandoned() {
+                    line.push_back(item);
+                    continue;
+                }
+                if inside {
+                    room.leave(item.cost);
+                }
+                gone.push(item);
+            }
+        }
+    }
+
+    /// The next items for one forward: the first, and those behind it that fit beside it.
+    fn batch(&mut self, load: &Load, gone: &mut Vec<Item>) -> Vec<Item> {
+        let mut batch: Vec<Item> = Vec::new();
+        let (mut images, mut tokens) = (0, 0);
+        while let Some(next) = self.ready.front() {
+            if !next.reply.abandoned() {
+                images += next.grids.len();
+                tokens += next.tokens();
+                if !batch.is_empty() && (images > load.batch_images || tokens > load.batch_tokens) {
+                    break;
+                }
+            }
+            let Some(item) = self.ready.pop_front() else { break };
+            self.room.leave(item.cost);
+            if item.reply.abandoned() { gone.push(item) } else { batch.push(item) }
+        }
+        batch
+    }
+}
+
+impl Queue {
+    /// An empty queue.
+    pub fn new(load: Load, counters: Counters) -> Self {
+        let state = State {
+            room: Admission::new(load),
+            outside: VecDeque::new(),
+            raw: VecDeque::new(),
+            ready: VecDeque::new(),
+            lanes: (0..load.replicas).map(|_| VecDeque::new()).collect(),
+            preparing: 0,
+            running: 0,
+            closed: false,
+        };
+        Self { state: Mutex::new(state), to_prepare: Condvar::new(), to_run: Condvar::new(), load, counters }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was counted so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// How much runs and waits at once.
+    pub fn load(&self) -> &Load {
+        &self.load
+    }
+
+    /// How much waits where.
+    pub fn lengths(&self) -> Lengths {
+        let state = self.state();
+        let (queued, tokens, bytes) = state.room.waiting();
+        let State { outside, preparing, running, .. } = &*state;
+        Lengths { outside: outside.len(), queued, preparing: *preparing, running: *running, tokens, bytes }
+    }
+
+    /// Puts an item at its place, outside where there is no room. A closed queue answers it at once.
+    pub fn push(&self, item: Item) {
+        let mut gone = Vec::new();
+        let mut state = self.state();
+        if state.closed {
+            drop(state);
+            return item.reply.send(Err(closed()));
+        }
+        state.outside.push_back(item);
+        self.let_in(&mut state, &mut gone);
+        drop(state);
+        self.counters.abandoned(gone.len());
+    }
+
+    /// Lets in from outside what there is room for.
+    fn let_in(&self, state: &mut State, gone: &mut Vec<Item>) {
+        while let Some(first) = state.outside.front() {
+            let abandoned = first.reply.abandoned();
+            if !abandoned && !state.room.enter(first.cost) {
+                return;
+            }
+            let Some(item) = state.outside.pop_front() else { return };
+            if abandoned {
+                gone.push(item);
+                continue;
+            }
+            match item.work {
+                Work::Source(_) => {
+                    state.raw.push_back(item);
+                    self.to_prepare.notify_one();
+                }
+                Work::Pixels(_) => {
+                    state.ready.push_back(item);
+                    self.to_run.notify_one();
+                }
+            }
+        }
+    }
+
+    /// Puts a prepared item before one replica, beside all bounds. False if the queue is closed.
+    pub fn push_to(&self, replica: usize, item: Item) -> bool {
+        let mut state = self.state();
+        let open = !state.closed;
+        match state.lanes.get_mut(replica) {
+            Some(lane) if open => lane.push_back(item),
+            _ => return false,
+        }
+        self.to_run.notify_all();
+        true
+    }
+
+    /// Waits for an item to prepare, to be given back by [`Queue::prepared`] or [`Queue::unprepared`]; none when the
+    /// queue is closed and empty.
+    pub fn next_to_prepare(&self) -> Option<Item> {
+        let mut gone = Vec::new();
+        let mut state = self.state();
+        let next = loop {
+            match state.raw.pop_front() {
+                Some(item) if item.reply.abandoned() => {
+                    state.room.leave(item.cost);
+                    gone.push(item);
+                }
+                Some(item) => {
+                    state.preparing += 1;
+                    break Some(item);
+                }
+                None if state.closed => break None,
+                None => state = self.to_prepare.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        self.let_in(&mut state, &mut gone);
+        if state.drained() {
+            self.to_run.notify_all();
+        }
+        drop(state);
+        self.counters.abandoned(gone.len());
+        next
+    }
+
+    /// An item is ready for the tower.
+    pub fn prepared(&self, mut item: Item) {
+        item.since = Instant::now();
+        let mut state = self.state();
+        state.preparing -= 1;
+        state.ready.push_back(item);
+        if state.closed {
+            // Every worker looks whether it was the last.
+            self.to_run.notify_all();
+        } else {
+            self.to_run.notify_one();
+        }
+    }
+
+    /// An item could not be prepared, and is answered by its preparer.
+    pub fn unprepared(&self, item: &Item) {
+        let mut gone = Vec::new();
+        let mut state = self.state();
+        state.preparing -= 1;
+        state.room.leave(item.cost);
+        self.let_in(&mut state, &mut gone);
+        if state.drained() {
+            self.to_run.notify_all();
+        }
+        drop(state);
+        self.counters.abandoned(gone.len());
+    }
+
+    /// Waits for items that `replica` runs in one forward, to be followed by [`Queue::ran`]; none when the queue is
+    /// closed and empty.
+    pub fn next_batch(&self, replica: usize) -> Option<Vec<Item>> {
+        let mut gone = Vec::new();
+        let mut state = self.state();
+        let batch = loop {
+            if let Some(item) = state.lanes.get_mut(replica).and_then(VecDeque::pop_front) {
+                break Some(vec![item]);
+            }
+            let batch = state.batch(&self.load, &mut gone);
+            self.let_in(&mut state, &mut gone);
+            if !batch.is_empty() {
+                break Some(batch);
+            }
+            if state.drained() {
+                break None;
+            }
+            state = self.to_run.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        state.running += batch.as_ref().map_or(0, Vec::len);
+        if state.drained() {
+            self.to_run.notify_all();
+        }
+        drop(state);
+        self.counters.abandoned(gone.len());
+        batch
+    }
+
+    /// `items` left the tower.
+    pub fn ran(&self, items: usize) {
+        self.state().running -= items;
+    }
+
+    /// Takes out what nobody waits for any more.
+    pub fn sweep(&self) {
+        let mut gone = Vec::new();
+        let mut state = self.state();
+        state.sweep(&mut gone);
+        self.let_in(&mut state, &mut gone);
+        if state.drained() {
+            self.to_run.notify_all();
+        }
+        drop(state);
+        self.counters.abandoned(gone.len());
+    }
+
+    /// Refuses the request of `ticket` if it still waits outside.
+    pub fn expire(&self, ticket: &Ticket) {
+        let mut state = self.state();
+        let place = state.outside.iter().position(|item| item.reply.belongs_to(ticket));
+        let Some(item) = place.and_then(|place| state.outside.remove(place)) else { return };
+        let (items, tokens, bytes) = state.room.waiting();
+        drop(state);
+        self.counters.refused();
+        let Load { queue_depth, queue_tokens, queue_bytes, .. } = self.load;
+        item.reply.send(Err(Error::queue_full(format!(
+            "the queue is full: {items} of {queue_depth} images, {tokens} of {queue_tokens} tokens, {bytes} of \
+             {queue_bytes} bytes wait; call again later or with a longer timeout"
+        ))));
+    }
+
+    /// Lets nothing in any more. What is inside will be finished; what waits outside is refused.
+    pub fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        let outside = std::mem::take(&mut state.outside);
+        self.to_prepare.notify_all();
+        self.to_run.notify_all();
+        drop(state);
+        for item in outside {
+            item.reply.send(Err(closed()));
+        }
+    }
+
+    /// Whether [`Queue::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+}
+
+fn closed() -> Error {
+    Error::closed("this encoder is closed")
+}
