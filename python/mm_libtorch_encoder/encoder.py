@@ -181,7 +181,9 @@ class Encoder:
         (outcome,) = self._native.generate([_as_bytes(data)], None, _checked_timeout(timeout))
         return self._outputs(outcome)
 
-    async def encode_image_async(self, data: bytes, *, timeout: float | None = None) -> dict[str, torch.Tensor]:
+    async def encode_image_async(
+        self, data: bytes, *, timeout: float | None = None
+    ) -> dict[str, torch.Tensor]:
         """encode_image(), awaited, as generate_async() is."""
         sources = [_as_bytes(data)]
         (outcome,) = await event_loop.outcomes(self._native, sources, None, _checked_timeout(timeout))

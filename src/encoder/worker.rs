@@ -34,9 +34,7 @@ fn serve(queue: &Queue, forward: &Forward, replica: usize, replicas: usize, told
     let _ = told.send(ready);
     drop(told);
     while begun && let Some(items) = queue.next_batch(replica) {
-        let count = items.len();
         // Items that a panic drops are answered by their drop.
-        let _ = catch_unwind(AssertUnwindSafe(|| forward.run(items, queue.counters())));
-        queue.ran(count);
+        let _ = catch_unwind(AssertUnwindSafe(|| forward.run(items, queue)));
     }
 }
