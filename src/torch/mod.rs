@@ -2,10 +2,12 @@
 //!
 //! `bridge/` is the C++ side, [`Tensor`] an owned handle, [`ops`] the vocabulary that towers are written in.
 
+mod host;
 pub mod ops;
 mod sys;
 mod tensor;
 
+pub use host::{HostBuffer, live_host_bytes};
 pub use sys::{
     Schema, disable_gradients, kernel_level, live_tensors, open, schemas, set_plain, share_threads,
     torch_version,

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::{Error, Result};
 
 /// Must equal `MM_API_VERSION` in `bridge/api.h`.
-const API_VERSION: u32 = 3;
+const API_VERSION: u32 = 4;
 
 pub type RawTensor = *mut c_void;
 type Status = i32;
@@ -37,6 +37,15 @@ pub struct Api {
 
     pub empty: unsafe extern "C" fn(i64, *const i64, i32, i32, i32, *mut RawTensor) -> Status,
     pub borrow_host: unsafe extern "C" fn(*const c_void, i64, *const i64, i32, *mut RawTensor) -> Status,
+    pub adopt_host: unsafe extern "C" fn(
+        *mut c_void,
+        i64,
+        *const i64,
+        i32,
+        unsafe extern "C" fn(*mut c_void, *mut c_void),
+        *mut c_void,
+        *mut RawTensor,
+    ) -> Status,
     pub release: unsafe extern "C" fn(RawTensor),
     pub share: unsafe extern "C" fn(RawTensor, *mut RawTensor) -> Status,
     pub data: unsafe extern "C" fn(RawTensor, *mut *mut c_void) -> Status,
