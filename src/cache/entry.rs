@@ -8,7 +8,7 @@ use foyer::Code;
 use super::format;
 use crate::family::Grid;
 use crate::torch::{Device, HostBuffer, Tensor};
-use crate::{Error, Result};
+use crate::{Dtype, Error, Result};
 
 /// Bytes that an entry takes beside its tensors: handles, grids, and Foyer's own record.
 const OVERHEAD_BYTES: usize = 1 << 10;
@@ -62,6 +62,11 @@ impl Entry {
     /// First row of each grid's embeddings, and one past the last.
     pub fn offsets(&self) -> &[usize] {
         &self.offsets
+    }
+
+    /// Whether all tensors have elements of `dtype`.
+    pub fn has_dtype(&self, dtype: Dtype) -> bool {
+        self.tensors.iter().all(|(_, tensor)| tensor.dtype().is_ok_and(|own| own == dtype))
     }
 
     /// Bytes of the tensors.

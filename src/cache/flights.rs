@@ -73,6 +73,22 @@ impl<W: Waiting> Flights<W> {
         true
     }
 
+    /// Takes out one whom `is` knows, and says whether others still wait; if not, the flight is over.
+    pub fn leave(&self, id: &FlightId, is: impl Fn(&W) -> bool) -> (Option<W>, bool) {
+        let mut table = self.table();
+        let Some(flight) = table.under_way.get_mut(&id.key).filter(|flight| flight.number == id.number)
+        else {
+            return (None, false);
+        };
+        let place = flight.waiting.iter().position(is);
+        let left = place.map(|place| flight.waiting.remove(place));
+        let others = flight.waiting.iter().any(|one| !one.gave_up());
+        let over = if others || left.is_none() { None } else { table.under_way.remove(&id.key) };
+        drop(table);
+        drop(over);
+        (left, others)
+    }
+
     /// Ends a flight and gives all who wait for its result.
     pub fn land(&self, id: &FlightId) -> Vec<W> {
         let mut table = self.table();
@@ -133,5 +149,23 @@ mod tests {
         assert!(flights.land(&id).is_empty() && flights.deserted(&id));
         assert!(!flights.deserted(&next));
         assert_eq!(flights.land(&next).len(), 1);
+    }
+
+    #[test]
+    fn one_who_leaves_does_not_end_it_for_others() {
+        let flights = Flights::default();
+        let key = Key([1; 32]);
+        let ((first, first_left), (second, second_left)) = (one(), one());
+        let id = flights.board(key, first).expect("the first");
+        assert!(flights.board(key, second).is_none());
+        let is = |of: &Rc<Cell<bool>>| {
+            let of = of.clone();
+            move |one: &One| Rc::ptr_eq(&one.0, &of)
+        };
+        assert!(matches!(flights.leave(&id, is(&first_left)), (Some(_), true)));
+        assert!(matches!(flights.leave(&id, is(&first_left)), (None, true)));
+        assert!(!flights.deserted(&id));
+        assert!(matches!(flights.leave(&id, is(&second_left)), (Some(_), false)));
+        assert!(flights.deserted(&id) && flights.land(&id).is_empty());
     }
 }
