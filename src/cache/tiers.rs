@@ -162,6 +162,11 @@ impl Cache {
         Ok(Some(stored.0))
     }
 
+    /// Counts a result that could not be kept.
+    pub fn bypassed(&self) {
+        self.counters.bypasses.count();
+    }
+
     /// Counts a request that is computed.
     pub fn missed(&self) {
         self.counters.misses.count();

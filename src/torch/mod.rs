@@ -9,7 +9,7 @@ mod tensor;
 
 pub use host::{HostBuffer, live_host_bytes};
 pub use sys::{
-    Schema, disable_gradients, kernel_level, live_tensors, open, schemas, set_plain, share_threads,
-    torch_version,
+    Schema, bridge_file, disable_gradients, kernel_level, live_tensors, open, schemas, set_plain,
+    share_threads, torch_version,
 };
 pub use tensor::{Device, Tensor, discard, publish};

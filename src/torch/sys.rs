@@ -2,6 +2,7 @@
 #![allow(unsafe_code, missing_docs)]
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::{Error, Result};
@@ -79,6 +80,12 @@ pub struct Api {
 
 // The library is never unloaded, so the table and its functions live as long as the process.
 static API: OnceLock<&'static Api> = OnceLock::new();
+static FILE: OnceLock<PathBuf> = OnceLock::new();
+
+/// The bridge's file; empty before [`open`].
+pub fn bridge_file() -> &'static Path {
+    FILE.get().map_or(Path::new(""), PathBuf::as_path)
+}
 
 /// Opens the bridge at `path`, whose LibTorch must be in the process already (Python's `import torch` put it there).
 ///
@@ -109,6 +116,7 @@ pub fn open(path: &OsStr) -> Result<()> {
     std::mem::forget(library);
     // SAFETY: plain call into the table.
     check("register_operators", unsafe { (table.register_operators)() }, table)?;
+    let _ = FILE.set(path.into());
     let _ = API.set(table);
     Ok(())
 }

@@ -65,7 +65,8 @@ struct MmApi {
                    MmTensor* out);
   // A view of host memory that the caller keeps alive and unchanged for the tensor's life.
   int32_t (*borrow_host)(const void* data, int64_t ndim, const int64_t* sizes, int32_t dtype, MmTensor* out);
-  // A contiguous tensor over host memory that `deleter(data, context)` frees when its storage dies, on any thread.
+  // A contiguous tensor over host memory that `deleter(data, context)` frees when its storage dies, on any
+  // thread.
   int32_t (*adopt_host)(void* data, int64_t ndim, const int64_t* sizes, int32_t dtype,
                         void (*deleter)(void* data, void* context), void* context, MmTensor* out);
   void (*release)(MmTensor tensor);
