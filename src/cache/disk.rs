@@ -61,7 +61,7 @@ impl Directory {
         max_entry: u64,
         counters: Arc<Counters>,
     ) -> io::Result<Arc<Self>> {
-        let largest = format::stored_bytes(max_entry).saturating_add(2 * PREFIX as u64);
+        let largest = format::stored_bytes(max_entry).saturating_add(format::MAX_HEADER as u64);
         let mut found = Vec::new();
         for item in fs::read_dir(root)? {
             let item = item?;
@@ -163,7 +163,7 @@ impl Directory {
     /// Writes an entry to its place. A failure is counted and leaves nothing behind.
     fn store(&self, key: &Key, value: &Stored) {
         let hash = head(key);
-        let bytes = value.estimated_size() as u64 + PREFIX as u64;
+        let bytes = value.estimated_size() as u64;
         let gone = self.index().make_room(bytes, self.capacity);
         gone.into_iter().for_each(|hash| self.delete(hash));
         let unfinished = self.root.join(format!("{hash:016x}.{UNFINISHED}"));
@@ -171,7 +171,14 @@ impl Directory {
             fs::rename(&unfinished, self.path(hash))?;
             Ok(bytes)
         }) {
-            Ok(bytes) => self.index().insert(hash, bytes),
+            Ok(bytes) => {
+                let mut index = self.index();
+                index.insert(hash, bytes);
+                // A long header takes more pages than were made room for.
+                let gone = index.make_room(0, self.capacity);
+                drop(index);
+                gone.into_iter().for_each(|hash| self.delete(hash));
+            }
             Err(_) => {
                 self.counters.errors.count();
                 let _ = fs::remove_file(unfinished);

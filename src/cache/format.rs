@@ -30,7 +30,7 @@ const NAMES: [&str; 2] = ["embeddings", "deepstack"];
 const DTYPES: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
 const PAGE: usize = 4096;
 /// Longest header; the grids of one item need far less.
-const MAX_HEADER: usize = 16 * PAGE;
+pub const MAX_HEADER: usize = 16 * PAGE;
 /// Most axes of a tensor.
 const MAX_AXES: usize = 8;
 /// Bytes of a checksum.
@@ -38,9 +38,9 @@ pub const CHECKSUM: usize = 16;
 /// Bytes that one step reads: still in the cache when the checksum sees them.
 const STEP: usize = 256 << 10;
 
-/// Bytes of a file for tensors of `bytes` bytes, with the usual header, in whole pages.
+/// Bytes of a file for tensors of `bytes` bytes, with a page for the key and the usual header's page.
 pub fn stored_bytes(bytes: u64) -> u64 {
-    bytes.div_ceil(PAGE as u64).saturating_add(1).saturating_mul(PAGE as u64)
+    bytes.div_ceil(PAGE as u64).saturating_add(2).saturating_mul(PAGE as u64)
 }
 
 fn damaged(what: &str) -> Error {

@@ -138,7 +138,9 @@ def killed(
         begin = time.perf_counter()
         encoder = open_cached(disk)
         dirty.append(time.perf_counter() - begin)
-        sources = [images.png(64 + 16 * (seed % 9), 96, seed) for seed in range(20 * number, 20 * number + 10)]
+        sources = [
+            images.png(64 + 16 * (seed % 9), 96, seed) for seed in range(20 * number, 20 * number + 10)
+        ]
         for one, other in zip(encoder.generate(sources), plain.generate(sources), strict=True):
             assert torch.equal(one.tensor, other.tensor)
         stats = encoder.cache_stats()
