@@ -122,6 +122,7 @@ fn what_lies_in_memory_is_shared_and_bounded() {
     drop((kept, hit));
     assert_eq!(torch::live_host_bytes(), before + 9 * ENTRY_BYTES);
     cache.close();
+    assert_eq!(cache.stats().memory_bytes, 0);
     drop(cache);
     assert_eq!(torch::live_host_bytes(), before + ENTRY_BYTES);
     assert_eq!(view.shape().unwrap(), [ROWS, COLUMNS]);
@@ -194,6 +195,7 @@ fn torture(time: Duration) {
             if seed % 2 == 0 {
                 // Closed under all of them: they go on without it.
                 cache.close();
+                assert_eq!(cache.stats().disk_bytes, 0);
                 thread::sleep(Duration::from_millis(20));
             }
             stop.store(true, Ordering::Relaxed);

@@ -153,6 +153,7 @@ def test_a_view_outlives_eviction_close_and_encoder(open_cached: Open) -> None:
     copy = row.clone()
     assert live(encoder) == before + tensor.nbytes
     encoder.close()
+    assert encoder.cache_stats()["memory_bytes"] == 0
     del tensor
     gc.collect()
     assert torch.equal(row, copy)
