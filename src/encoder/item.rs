@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::admission::Cost;
 use super::ticket::Reply;
+use crate::Result;
 use crate::family::Grid;
 use crate::pixels::PixelValues;
 use crate::torch::Tensor;
@@ -68,6 +69,15 @@ pub struct Encoded {
     pub offsets: Vec<usize>,
     /// Time spent in each stage.
     pub times: Times,
+}
+
+impl Encoded {
+    /// The same result for another: tensors of its own over the same memory.
+    pub(super) fn shared(&self) -> Result<Self> {
+        let tensors = self.tensors.iter().map(|(name, tensor)| Ok((*name, tensor.alias()?)));
+        let (hash, grids, offsets) = (self.hash.clone(), self.grids.clone(), self.offsets.clone());
+        Ok(Self { tensors: tensors.collect::<Result<_>>()?, hash, grids, offsets, times: self.times })
+    }
 }
 
 /// How far an item is.

@@ -56,6 +56,7 @@ const MmApi table = {
     kernel_level,
     tensor_empty,
     tensor_borrow_host,
+    tensor_adopt_host,
     tensor_release,
     tensor_share,
     tensor_data,
