@@ -19,6 +19,7 @@ runtime.check()
 import torch  # noqa: E402  (the host's Torch must fit before the bridge is opened)
 
 from . import _native, event_loop  # noqa: E402
+from . import device as devices  # noqa: E402
 from .result import ImageMetadata, ImageResult  # noqa: E402
 from .stats import EncoderStats, Histogram  # noqa: E402
 
@@ -84,6 +85,7 @@ class Encoder:
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
         self._model = model
+        devices.prepare(str(device))
         self._native = _native.Encoder(
             Path(os.fsdecode(checkpoint)),
             model,

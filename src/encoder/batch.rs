@@ -94,9 +94,9 @@ impl Forward {
         let shape = [pixels.rows, pixels.columns];
         let run = |x: &Tensor| self.tower.forward(x, grids);
         let outputs = match &pixels.samples {
-            Samples::F32(samples) => Tensor::with_borrowed(samples, &shape, run),
-            Samples::Bf16(samples) => Tensor::with_borrowed(samples, &shape, run),
-            Samples::F16(samples) => Tensor::with_borrowed(samples, &shape, run),
+            Samples::F32(samples) => Tensor::with_input(samples, &shape, self.device, run),
+            Samples::Bf16(samples) => Tensor::with_input(samples, &shape, self.device, run),
+            Samples::F16(samples) => Tensor::with_input(samples, &shape, self.device, run),
         }?;
         let rows = outputs.embeddings.shape()?;
         if rows != [tokens, self.preprocessor.family().embedding_columns()] {

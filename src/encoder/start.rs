@@ -24,11 +24,8 @@ impl Encoder {
     /// error comes back.
     pub fn open(settings: Settings, progress: Progress<'_>) -> Result<Self> {
         settings.load.check()?;
-        if let Device::Cuda(_) = settings.device {
-            return Err(Error::runtime(format!(
-                "device {} needs the CUDA library libmm_cuda.so, which this wheel does not have: use device=\"cpu\"",
-                settings.device
-            )));
+        if let Device::Cuda(index) = settings.device {
+            torch::cuda::device(index)?;
         }
         let (mut preprocessor, checkpoint) = Preprocessor::open(
             &settings.checkpoint,

@@ -2,10 +2,13 @@
 //!
 //! `bridge/` is the C++ side, [`Tensor`] an owned handle, [`ops`] the vocabulary that towers are written in.
 
+pub mod cuda;
 pub mod ops;
+mod stream;
 mod sys;
 mod tensor;
 
+pub use stream::{Event, Stream};
 pub use sys::{
     Schema, disable_gradients, kernel_level, live_tensors, open, schemas, set_plain, share_threads,
     torch_version,

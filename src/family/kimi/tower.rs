@@ -123,16 +123,16 @@ impl Tower {
             }
             first += grid.patches();
         }
-        let place = |tensor: Tensor| tensor.to_device(Device::Cpu, self.device);
         if frames == 1 {
-            return index_rows(x, &place(Tensor::from_slice(&index, &[rows])?)?);
+            return index_rows(x, &Tensor::from_slice_on(&index, &[rows], self.device)?);
         }
         let zeros = Tensor::filled(&[rows, self.config.hidden], self.dtype, |bytes| {
             bytes.fill(0);
             Ok(())
         })?;
-        let index = place(Tensor::from_slice(&index, &[taps, rows])?)?;
-        add_interpolated(&place(zeros)?, x, &index, &place(Tensor::from_slice(&weight, &[taps, rows])?)?)
+        let index = Tensor::from_slice_on(&index, &[taps, rows], self.device)?;
+        let weight = Tensor::from_slice_on(&weight, &[taps, rows], self.device)?;
+        add_interpolated(&zeros.to_device(Device::Cpu, self.device)?, x, &index, &weight)
     }
 }
 

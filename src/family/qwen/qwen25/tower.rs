@@ -45,7 +45,7 @@ impl Tower {
     }
 
     fn index(&self, index: &[i64]) -> Result<Tensor> {
-        Tensor::from_slice(index, &[index.len()])?.to_device(Device::Cpu, self.device)
+        Tensor::from_slice_on(index, &[index.len()], self.device)
     }
 }
 
