@@ -309,6 +309,23 @@ def kernel_level() -> str:
 def set_plain_ops(plain: bool) -> None:
     """Composes every operator of plain ATen calls instead of the fused forms; for comparison."""
 
+# CUDA
+
+def open_cuda(path: str | os.PathLike[str]) -> None:
+    """Opens libmm_cuda.so; the bridge must be open. A second call is a no-op. RuntimeMismatch if it does not load."""
+
+def cuda_device(index: int) -> dict[str, Any]:
+    """"name", "capability" and "driver" (two numbers each) and "memory" in bytes of a CUDA device.
+
+    RuntimeMismatch says why it cannot be used.
+    """
+
+def cuda_kernels() -> list[tuple[str, bool, str | None]]:
+    """The CUDA library's parts: name, whether it is in use, why the check on a device switched it off."""
+
+def set_cuda_kernels(names: list[str]) -> None:
+    """Uses exactly these parts of the CUDA library from now on; plain operators serve for the others."""
+
 @final
 class Encoder:
     """The native side of `mm_libtorch_encoder.Encoder`."""

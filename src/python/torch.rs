@@ -6,7 +6,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::torch::{self, cuda};
+use crate::torch::{self, self_check};
+use crate::torch::cuda::{self, Kernel};
 
 /// Opens the bridge at `path`; `import torch` must have run. A second call is a no-op.
 #[pyfunction]
@@ -62,11 +63,11 @@ fn cuda_device(py: Python<'_>, index: u16) -> PyResult<Bound<'_, PyDict>> {
     Ok(out)
 }
 
-/// Names of the CUDA library's parts, and whether each is in use.
+/// The CUDA library's parts: name, whether it is in use, and why the check on a device switched it off, if it did.
 #[pyfunction]
-fn cuda_kernels() -> Vec<(&'static str, bool)> {
-    let mask = cuda::enabled();
-    cuda::KERNELS.iter().enumerate().map(|(bit, &name)| (name, mask >> bit & 1 == 1)).collect()
+fn cuda_kernels() -> Vec<(&'static str, bool, Option<String>)> {
+    let fact = |kernel| (Kernel::name(kernel), cuda::is_enabled(kernel), self_check::reason(kernel));
+    Kernel::ALL.into_iter().map(fact).collect()
 }
 
 /// Uses exactly these parts of the CUDA library from now on.
@@ -74,13 +75,13 @@ fn cuda_kernels() -> Vec<(&'static str, bool)> {
 fn set_cuda_kernels(names: Vec<String>) -> PyResult<()> {
     let mut mask = 0;
     for name in names {
-        let Some(bit) = cuda::KERNELS.iter().position(|&known| known == name) else {
+        let Some(kernel) = Kernel::ALL.iter().find(|kernel| kernel.name() == name) else {
+            let known = Kernel::ALL.map(Kernel::name).join(", ");
             return Err(PyValueError::new_err(format!(
-                "the CUDA library has no part {name:?}: they are {}",
-                cuda::KERNELS.join(", ")
+                "the CUDA library has no part {name:?}: it has {known}"
             )));
         };
-        mask |= 1 << bit;
+        mask |= kernel.bit();
     }
     Ok(cuda::enable(mask)?)
 }

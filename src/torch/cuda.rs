@@ -11,9 +11,62 @@ use crate::{Error, Result};
 /// Must equal `MM_CUDA_API_VERSION` in `cuda/api.h`.
 const API_VERSION: u32 = 1;
 
-/// Names of the library's parts, in the order of `MmCudaKernel`.
-pub const KERNELS: [&str; 8] =
-    ["norm", "add_norm", "rotary", "gated", "activation", "linear_gelu", "positions", "attention"];
+/// A part of the library that can be switched off. Discriminants are those of `MmCudaKernel`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kernel {
+    /// RMS norm.
+    Norm = 0,
+    /// A sum and its norm.
+    AddNorm = 1,
+    /// Norm and turn of q and k.
+    Rotary = 2,
+    /// Gated activations.
+    Gated = 3,
+    /// Activations that LibTorch composes.
+    Activation = 4,
+    /// tanh GELU in the product before it.
+    LinearGelu = 5,
+    /// Interpolated positions.
+    Positions = 6,
+    /// Attention over all segments at once.
+    Attention = 7,
+}
+
+impl Kernel {
+    /// All of them, in order.
+    pub const ALL: [Self; 8] = [
+        Self::Norm,
+        Self::AddNorm,
+        Self::Rotary,
+        Self::Gated,
+        Self::Activation,
+        Self::LinearGelu,
+        Self::Positions,
+        Self::Attention,
+    ];
+    /// The bits of all of them.
+    const MASK: u32 = (1 << Self::ALL.len()) - 1;
+
+    /// Its name in `set_cuda_kernels` and `mm-encoder doctor`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Norm => "norm",
+            Self::AddNorm => "add_norm",
+            Self::Rotary => "rotary",
+            Self::Gated => "gated",
+            Self::Activation => "activation",
+            Self::LinearGelu => "linear_gelu",
+            Self::Positions => "positions",
+            Self::Attention => "attention",
+        }
+    }
+
+    /// Its bit in a mask.
+    pub fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
 
 /// Field for field the `MmCudaDevice` of `cuda/api.h`.
 #[repr(C)]
@@ -82,7 +135,7 @@ pub fn open(path: &OsStr) -> Result<()> {
     if API.set(table).is_ok() {
         // SAFETY: the operators are static in the leaked library.
         unsafe { (bridge.set_cuda)(table.ops.cast()) };
-        enable((1 << KERNELS.len()) - 1)?;
+        enable(Kernel::MASK)?;
     }
     Ok(())
 }
@@ -145,15 +198,15 @@ pub fn device(index: u16) -> Result<Facts> {
     })
 }
 
-/// Parts in use, as a bit of [`KERNELS`] each.
-pub fn enabled() -> u32 {
-    ENABLED.load(Ordering::Relaxed)
+/// Is `kernel` in use? Not before the library is open.
+pub fn is_enabled(kernel: Kernel) -> bool {
+    ENABLED.load(Ordering::Relaxed) & kernel.bit() != 0
 }
 
 /// Uses the parts of `mask` from now on, in all threads; the others are composed of plain operators.
 pub fn enable(mask: u32) -> Result<()> {
     let bridge = sys::api()?;
-    let mask = mask & ((1 << KERNELS.len()) - 1);
+    let mask = mask & Kernel::MASK;
     ENABLED.store(mask, Ordering::Relaxed);
     // SAFETY: plain call into the table.
     unsafe { (bridge.set_cuda_kernels)(mask) };

@@ -4,6 +4,7 @@
 
 pub mod cuda;
 pub mod ops;
+pub mod self_check;
 mod stream;
 mod sys;
 mod tensor;

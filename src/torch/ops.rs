@@ -4,6 +4,7 @@
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
+use super::cuda::{self, Kernel};
 use super::sys::{self, RawTensor};
 use super::tensor::{Device, Tensor};
 use crate::{Dtype, Error, Result};
@@ -161,6 +162,32 @@ impl LayerNorm {
             unsafe { (api.layer_norm)(x.raw(), self.weight.raw(), self.bias.raw(), self.eps, out) }
         })
     }
+
+    /// `x + y`, both contiguous, and its norm.
+    pub fn forward_sum(&self, x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
+        forward_sum(x, y, Some(&self.weight), Some(&self.bias), self.eps)
+    }
+}
+
+/// Whether norms add their inputs on `device` in the same pass, so that a sum is best left to them.
+pub fn sums_in_norms(device: Device) -> bool {
+    device != Device::Cpu && cuda::is_enabled(Kernel::AddNorm)
+}
+
+/// `x + y` and its norm; without `bias` an RMS norm.
+fn forward_sum(
+    x: &Tensor,
+    y: &Tensor,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<(Tensor, Tensor)> {
+    let mut sum = null_mut();
+    let normed = Tensor::make("add_norm", |api, out| {
+        // SAFETY: all handles are live during the call; null stands for an absent weight or bias.
+        unsafe { (api.add_norm)(x.raw(), y.raw(), optional(weight), optional(bias), eps, &mut sum, out) }
+    })?;
+    Ok((Tensor::from_raw("add_norm", sum)?, normed))
 }
 
 /// RMS norm over the last axis, in float32 and rounded once.
@@ -180,6 +207,11 @@ impl RmsNorm {
             // SAFETY: all handles are live during the call; null stands for an absent weight.
             unsafe { (api.rms_norm)(x.raw(), optional(self.weight.as_ref()), self.eps, out) }
         })
+    }
+
+    /// `x + y`, both contiguous, and its norm.
+    pub fn forward_sum(&self, x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
+        forward_sum(x, y, self.weight.as_ref(), None, self.eps)
     }
 }
 

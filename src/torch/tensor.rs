@@ -91,7 +91,12 @@ impl Tensor {
         let api = sys::api()?;
         let mut out = null_mut();
         sys::check(what, call(api, &mut out), api)?;
-        NonNull::new(out).map(Self).ok_or_else(|| Error::internal(format!("{what}: no tensor came back")))
+        Self::from_raw(what, out)
+    }
+
+    /// Takes over a handle that the bridge gave.
+    pub(super) fn from_raw(what: &str, raw: RawTensor) -> Result<Self> {
+        NonNull::new(raw).map(Self).ok_or_else(|| Error::internal(format!("{what}: no tensor came back")))
     }
 
     /// The handle, for calls into the bridge during this borrow.

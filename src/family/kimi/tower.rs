@@ -4,7 +4,7 @@
 use super::config::{NormKind, Projector, VisionConfig};
 use crate::Result;
 use crate::family::parts::{
-    Block, Mlp, Norm, NormPlace, PatchMerger, SelfAttention, TowerLayout, patch_grid, rotary,
+    Block, Mlp, Norm, NormPlace, PatchMerger, Residual, SelfAttention, TowerLayout, patch_grid, rotary,
 };
 use crate::family::{Grid, Loader, Outputs};
 use crate::torch::ops::{
@@ -142,11 +142,12 @@ impl crate::family::Tower for Tower {
         let angles = rotary::interleaved(grids, 1, self.config.head_dim, THETA);
         let rotary = TowerLayout::rotary(&angles, RotaryPairs::Neighbours, self.device)?;
         let segments = TowerLayout::grid_segments(grids)?;
-        let mut x = add(&self.patch_embed.forward(pixels)?, &self.positions(grids)?)?;
+        let mut x =
+            Residual::new(add(&self.patch_embed.forward(pixels)?, &self.positions(grids)?)?, self.device);
         for block in &self.blocks {
-            x = block.forward(&x, Some(&rotary), &segments)?;
+            x = block.forward(x, Some(&rotary), &segments)?;
         }
-        let x = self.pooled(&self.final_norm.forward(&x)?, grids)?;
+        let x = self.pooled(&self.final_norm.forward(x.settle()?)?, grids)?;
         Ok(self.projector.forward(&x)?.into())
     }
 }
