@@ -118,8 +118,19 @@ def commands(
     host = [*compiler, "-std=c++20", "-O2", *HOST_FLAGS, "-fno-semantic-interposition", "-DUSE_CUDA"]
     host += [f"-DTORCH_TARGET_VERSION={TARGET_VERSION}", *environ.get("CXXFLAGS", "").split(), *includes]
     names = sorted(path.stem for path in SOURCES.glob("*.cpp"))
-    compilations = [kernels, *([*host, "-c", f"{name}.cpp", "-o", str(objects / f"{name}.o")] for name in names)]
-    link = [*compiler, "-shared", f"-Wl,-soname,{LIBRARY}", "-Wl,--as-needed", "-Wl,-z,now", "-Wl,-z,relro", "-s"]
+    compilations = [
+        kernels,
+        *([*host, "-c", f"{name}.cpp", "-o", str(objects / f"{name}.o")] for name in names),
+    ]
+    link = [
+        *compiler,
+        "-shared",
+        f"-Wl,-soname,{LIBRARY}",
+        "-Wl,--as-needed",
+        "-Wl,-z,now",
+        "-Wl,-z,relro",
+        "-s",
+    ]
     link += ["-o", str(objects / LIBRARY), *(str(objects / f"{name}.o") for name in ("kernels", *names))]
     # pip's packages have no libcudart.so: the library is named in full, and found in the host's process.
     folders = [toolkit.home / "lib", toolkit.home / "lib64", torch / "lib"]
@@ -133,7 +144,9 @@ def build(toolkit: Toolkit, torch: Path, objects: Path, environ: Mapping[str, st
     """Compiles the library into the folder `objects` and returns its path."""
     missing = [number for number in REQUIRED_ARCHITECTURES if number not in toolkit.architectures]
     if missing:
-        raise Failure(f"{toolkit.nvcc} knows no code for sm_{', sm_'.join(missing)}: take a newer CUDA compiler.")
+        raise Failure(
+            f"{toolkit.nvcc} knows no code for sm_{', sm_'.join(missing)}: take a newer CUDA compiler."
+        )
     objects.mkdir(parents=True, exist_ok=True)
     compilations, link = commands(toolkit, torch, objects, environ)
     environment = {**environ, "CUDA_HOME": str(toolkit.home)}
@@ -152,7 +165,9 @@ def _run(command: list[str], environment: Mapping[str, str]) -> None:
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.cuda", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--python", default=sys.executable, metavar="PY", help="interpreter whose Torch is built for")
+    parser.add_argument(
+        "--python", default=sys.executable, metavar="PY", help="interpreter whose Torch is built for"
+    )
     options = parser.parse_args()
     try:
         facts = probe(options.python)

@@ -64,7 +64,9 @@ class GpuCode:
 # The container of GPU code: a header, then entries, each with a header of its own. All little-endian.
 _CONTAINER = struct.Struct("<IHHQ")  # magic, version, bytes of this header, bytes of all entries
 _CONTAINER_MAGIC = 0xBA55ED50
-_ENTRY = struct.Struct("<HHIQ12xI")  # kind, version, bytes of this header, bytes of the code, .., architecture
+_ENTRY = struct.Struct(
+    "<HHIQ12xI"
+)  # kind, version, bytes of this header, bytes of the code, .., architecture
 _INTERMEDIATE, _MACHINE = 1, 2
 
 

@@ -315,7 +315,7 @@ def open_cuda(path: str | os.PathLike[str]) -> None:
     """Opens libmm_cuda.so; the bridge must be open. A second call is a no-op. RuntimeMismatch if it does not load."""
 
 def cuda_device(index: int) -> dict[str, Any]:
-    """"name", "capability" and "driver" (two numbers each) and "memory" in bytes of a CUDA device.
+    """ "name", "capability" and "driver" (two numbers each) and "memory" in bytes of a CUDA device.
 
     RuntimeMismatch says why it cannot be used.
     """
@@ -343,6 +343,7 @@ class Encoder:
         decode_policy: str | None = None,
         attention: str | None = None,
         rescale: float | None = None,
+        stream_priority: int | None = None,
         replicas_per_gpu: int | None = None,
         queue_depth: int | None = None,
         queue_tokens: int | None = None,
@@ -360,6 +361,9 @@ class Encoder:
     @property
     def dtype(self) -> str:
         """Element type of the tower, such as "bfloat16"."""
+    @property
+    def stream_priority(self) -> int:
+        """The priority of the workers' streams."""
     @property
     def replicas(self) -> int:
         """Threads that run the tower."""
@@ -428,6 +432,8 @@ class Encoding:
     @property
     def grid_thws(self) -> list[tuple[int, int, int]]:
         """(frames, rows, columns) of each grid, in patches."""
+    def precede(self, stream: int) -> None:
+        """Makes Torch's CUDA stream `stream` wait for the result; a no-op on the CPU."""
     @property
     def milliseconds(self) -> dict[str, float]:
         """Time in each stage: "wait", "decode", "resize", "queue", "forward" and "transfer"."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -21,17 +22,22 @@ def prepare(device: str) -> None:
     """
     if not _CUDA.fullmatch(device):
         return
+    sentence = problem()
+    if sentence:
+        raise _native.RuntimeMismatch(f'device "{device}" {sentence}')
+    _native.open_cuda(_library())
+
+
+def problem() -> str | None:
+    """What keeps this installation's library from being opened, as `obstacle` says it."""
     record = runtime.manifest()
-    problem = obstacle(
+    return obstacle(
         has_library=_library().is_file(),
         built_for=record["cuda"] if record else None,
         checkout=record is None,
         torch_version=str(torch.__version__),
         torch_cuda=torch.version.cuda,
     )
-    if problem:
-        raise _native.RuntimeMismatch(f'device "{device}" {problem}')
-    _native.open_cuda(_library())
 
 
 def obstacle(
@@ -51,7 +57,7 @@ def obstacle(
         remedy = (
             "`python -m tools.cuda` builds it"
             if checkout
-            else "install a wheel whose runtime key has {}".format(runtime.device_token(torch_cuda, False))
+            else f"install a wheel whose runtime key has {runtime.device_token(torch_cuda, False)}"
         )
         return f'needs the CUDA library {CUDA_LIBRARY}, which is not here: {remedy}, or use device="cpu".'
     wheel, host = runtime.numbers(built_for)[:1], runtime.numbers(torch_cuda)[:1]
@@ -61,6 +67,37 @@ def obstacle(
             f"{torch_cuda}: install a wheel whose runtime key has {runtime.device_token(torch_cuda, False)}."
         )
     return None
+
+
+class Consumer:
+    """The CUDA streams on which a caller reads its results; of a CPU encoder none.
+
+    Made at the call: a task of an event loop may meet another current stream behind its `await`.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device if device.startswith("cuda") else None
+        self._asked: Any = None if self._device is None else _current_stream(self._device)
+
+    def receive(self, encoding: _native.Encoding, tensors: list[Any]) -> list[Any]:
+        """Makes the caller's streams wait for the result and lets its memory live until they have read it."""
+        if self._device is None:
+            return tensors
+        now = _current_stream(self._device)
+        for stream in [now] if now == self._asked else [self._asked, now]:
+            encoding.precede(stream.cuda_stream)
+            for tensor in tensors:
+                _record(tensor, stream)
+        return tensors
+
+
+def _current_stream(device: str) -> Any:
+    return torch.cuda.current_stream(device)
+
+
+def _record(tensor: Any, stream: Any) -> None:
+    # Without it the allocator could give the memory to the worker's next forward while `stream` still reads.
+    tensor.record_stream(stream)
 
 
 def _library() -> Path:

@@ -9,7 +9,7 @@ use super::stats::Counters;
 use crate::family::{Grid, Outputs, Tower};
 use crate::pixels::{PixelValues, Samples};
 use crate::prepare::Preprocessor;
-use crate::torch::{Device, Tensor};
+use crate::torch::{Device, Event, Stream, Tensor};
 use crate::{Error, Result};
 
 /// A tower and what is known of its outputs.
@@ -17,19 +17,22 @@ pub(super) struct Forward {
     pub tower: Box<dyn Tower>,
     pub preprocessor: Preprocessor,
     pub device: Device,
+    /// On CUDA, the moment from which the weights may be read.
+    pub loaded: Option<Event>,
 }
 
 impl Forward {
     /// Runs the items in one forward where there are several, and answers each.
     ///
-    /// Where that forward fails the items run one by one, so that a failure stays with its item.
-    pub fn run(&self, mut items: Vec<Item>, counters: &Counters) {
+    /// Where that forward fails the items run one by one, so that a failure stays with its item. `stream` is the calling
+    /// thread's.
+    pub fn run(&self, mut items: Vec<Item>, counters: &Counters, stream: &Stream) {
         let start = Instant::now();
         for item in &mut items {
             item.times.queue = start - item.since;
         }
         if items.len() > 1 {
-            match guarded(|| self.together(&items, counters)) {
+            match guarded(|| self.together(&items, counters, stream)) {
                 Ok(encoded) => {
                     for (item, encoded) in items.into_iter().zip(encoded) {
                         counters.completed(&encoded.times);
@@ -45,7 +48,7 @@ impl Forward {
                 counters.abandoned(1);
                 continue;
             }
-            let answer = guarded(|| self.alone(&item, counters));
+            let answer = guarded(|| self.alone(&item, counters, stream));
             match &answer {
                 _ if item.warmup => (),
                 Ok(encoded) => counters.completed(&encoded.times),
@@ -55,14 +58,16 @@ impl Forward {
         }
     }
 
-    fn alone(&self, item: &Item, counters: &Counters) -> Result<Encoded> {
+    fn alone(&self, item: &Item, counters: &Counters, stream: &Stream) -> Result<Encoded> {
         let start = Instant::now();
         counters.forward();
         let outputs = self.outputs(pixels(item)?, &item.grids, item.tokens())?;
-        Ok(encoded(item, named(outputs), start.elapsed(), Duration::ZERO))
+        let mut encoded = encoded(item, named(outputs), start.elapsed(), Duration::ZERO);
+        encoded.ready = stream.mark()?.map(Arc::new);
+        Ok(encoded)
     }
 
-    fn together(&self, items: &[Item], counters: &Counters) -> Result<Vec<Encoded>> {
+    fn together(&self, items: &[Item], counters: &Counters, stream: &Stream) -> Result<Vec<Encoded>> {
         let start = Instant::now();
         let parts = items.iter().map(|item| Ok(&**pixels(item)?)).collect::<Result<Vec<_>>>()?;
         let packed = pack(&parts)?;
@@ -85,6 +90,10 @@ impl Forward {
             let own = own.collect::<Result<Vec<_>>>()?;
             apart.push(encoded(item, own, forward, start.elapsed()));
             row = end;
+        }
+        let ready = stream.mark()?.map(Arc::new);
+        for encoded in &mut apart {
+            encoded.ready.clone_from(&ready);
         }
         Ok(apart)
     }
@@ -134,6 +143,7 @@ fn encoded(
     (times.forward, times.transfer) = (forward, transfer);
     Encoded {
         tensors,
+        ready: None,
         hash: item.hash.clone().unwrap_or_default(),
         grids: item.grids.clone(),
         offsets: item.offsets.clone(),

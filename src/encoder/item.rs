@@ -7,7 +7,7 @@ use super::admission::Cost;
 use super::ticket::Reply;
 use crate::family::Grid;
 use crate::pixels::PixelValues;
-use crate::torch::Tensor;
+use crate::torch::{Event, Tensor};
 
 /// Encoded bytes that are kept alive and unchanged until nobody needs them any more.
 pub type Source = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -60,6 +60,8 @@ impl Times {
 pub struct Encoded {
     /// The tensors by name; "embeddings" first.
     pub tensors: Vec<(&'static str, Tensor)>,
+    /// On CUDA, the moment from which the tensors may be read; whoever reads them on another stream waits for it.
+    pub ready: Option<Arc<Event>>,
     /// Identity of source and choices; empty for prepared pixels.
     pub hash: String,
     /// Patch grids.

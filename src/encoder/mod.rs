@@ -47,6 +47,7 @@ pub struct Encoder {
     dtype: Dtype,
     queue: Arc<Queue>,
     threads: Threads,
+    stream_priority: i32,
     process: u32,
 }
 
@@ -64,6 +65,11 @@ impl Encoder {
     /// The dtype of the tower and its embeddings.
     pub fn dtype(&self) -> Dtype {
         self.dtype
+    }
+
+    /// The priority of the workers' streams: 0, or below 0 on CUDA where a high one was asked for.
+    pub fn stream_priority(&self) -> i32 {
+        self.stream_priority
     }
 
     /// How much runs and waits at once.

@@ -6,8 +6,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::torch::{self, self_check};
 use crate::torch::cuda::{self, Kernel};
+use crate::torch::{self, self_check};
 
 /// Opens the bridge at `path`; `import torch` must have run. A second call is a no-op.
 #[pyfunction]

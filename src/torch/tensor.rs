@@ -147,27 +147,27 @@ impl Tensor {
                 elements.len()
             )));
         }
-        let host = match device {
-            Device::Cpu => Self::empty_coded(shape, T::CODE, device)?,
+        let mut tensor = Self::empty_coded(shape, T::CODE, device)?;
+        let staging = match device {
+            Device::Cpu => None,
             Device::Cuda(_) => {
                 let sizes = sizes(shape);
-                Self::make("staging", |api, out| {
+                Some(Self::make("staging", |api, out| {
                     // SAFETY: `sizes` outlives the call.
                     unsafe { (api.empty_staging)(sizes.len() as i64, sizes.as_ptr(), T::CODE, out) }
-                })?
+                })?)
             }
         };
+        let host = staging.as_ref().unwrap_or(&tensor);
         if !elements.is_empty() {
             // SAFETY: the fresh tensor is contiguous, on the host, unshared and holds exactly `elements.len()` elements of T.
             unsafe {
                 std::ptr::copy_nonoverlapping(elements.as_ptr(), host.data()?.cast::<T>(), elements.len())
             };
         }
-        if device == Device::Cpu {
-            return Ok(host);
+        if let Some(staging) = &staging {
+            tensor.copy(staging, true)?;
         }
-        let mut tensor = Self::empty_coded(shape, T::CODE, device)?;
-        tensor.copy(&host, true)?;
         Ok(tensor)
     }
 
@@ -210,6 +210,20 @@ impl Tensor {
         // SAFETY: the handle is live during the call.
         sys::check("data", unsafe { (api.data)(self.raw(), &mut data) }, api)?;
         Ok(data)
+    }
+
+    /// The elements in float32, on the host, row by row; waits for the calling thread's stream.
+    pub fn values(&self) -> Result<Vec<f32>> {
+        let wide = self.cast(Dtype::F32)?.contiguous()?;
+        let shape = wide.shape()?;
+        let mut here = Self::empty(&shape, Dtype::F32, Device::Cpu)?;
+        here.copy_from(&wide)?;
+        let count = element_count(&shape).unwrap_or(0);
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        // SAFETY: `here` is fresh, contiguous, on the host, and has `count` elements.
+        Ok(unsafe { std::slice::from_raw_parts(here.data()?.cast::<f32>(), count) }.to_vec())
     }
 
     /// Sizes, then strides in elements.

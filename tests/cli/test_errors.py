@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from mm_libtorch_encoder.cli import main, source
 from mm_libtorch_encoder.cli.failure import Failure

@@ -23,7 +23,10 @@ TORCH: dict[str, Any] = {"torch_version": "2.14.1+cu130", "torch_cuda": "13.0"}
             {"torch_version": "2.14.1+cpu", "torch_cuda": None},
             ["built with CUDA", "2.14.1+cpu, is for the CPU alone", 'device="cpu"'],
         ),
-        ({"has_library": False}, ["libmm_cuda.so, which is not here", "runtime key has cu13", 'device="cpu"']),
+        (
+            {"has_library": False},
+            ["libmm_cuda.so, which is not here", "runtime key has cu13", 'device="cpu"'],
+        ),
         ({"has_library": False, "checkout": True}, ["python -m tools.cuda", 'device="cpu"']),
         (
             {"torch_version": "2.14.1+cu128", "torch_cuda": "12.8"},

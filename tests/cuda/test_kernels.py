@@ -94,7 +94,9 @@ def test_rounding_is_torchs_for_floats_of_every_size(kernels: Kernels, dtype: to
     halves = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(dtype).float()
     halfway = halves.view(torch.int32) + (0x8000 if dtype == torch.bfloat16 else 0x1000)
     floats = torch.cat([bits, halfway, halfway + 1, halfway - 1]).view(torch.float32)
-    floats = torch.cat([floats, 2.0 ** torch.arange(-30, -12).float() * 1.5, torch.tensor([65519.996, 65520.0])])
+    floats = torch.cat(
+        [floats, 2.0 ** torch.arange(-30, -12).float() * 1.5, torch.tensor([65519.996, 65520.0])]
+    )
     mine = torch.empty(floats.numel(), dtype=dtype)
     kernels.host_round(Pointer(at(floats)), Pointer(at(mine)), I64(floats.numel()), CODES[dtype])
     wanted = floats.to(dtype)
@@ -120,9 +122,7 @@ def test_activations(kernels: Kernels, dtype: torch.dtype, kind: int) -> None:
 @pytest.mark.parametrize("kind", [2, 3])
 @pytest.mark.parametrize("limit", [math.inf, 7.0])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (17, 333)])
-def test_gated(
-    kernels: Kernels, dtype: torch.dtype, kind: int, limit: float, shape: tuple[int, int]
-) -> None:
+def test_gated(kernels: Kernels, dtype: torch.dtype, kind: int, limit: float, shape: tuple[int, int]) -> None:
     rows, columns = shape
     x = noise(rows, 2 * columns, scale=5.0)
     if columns > 300:
@@ -140,7 +140,6 @@ def test_gates_of_nan_stay_nan(kernels: Kernels) -> None:
     out = torch.empty(1, 2)
     kernels.host_gated(ctypes.byref(Gated(at(x), at(out), 1, 2, 7.0, 3)), 0)
     assert bool(out.isnan().all())
-
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -179,9 +178,7 @@ def test_norms_alone_and_behind_a_sum(
 def test_norms_of_constant_rows(kernels: Kernels, value: float) -> None:
     x = torch.full((2, 77), value)
     weight, bias, out = torch.ones(77), torch.full((77,), 0.25), torch.empty(2, 77)
-    kernels.host_norm(
-        ctypes.byref(Norm(at(x), None, None, at(weight), at(bias), at(out), 2, 77, 1e-6)), 0
-    )
+    kernels.host_norm(ctypes.byref(Norm(at(x), None, None, at(weight), at(bias), at(out), 2, 77, 1e-6)), 0)
     assert float((out - functional.layer_norm(x, (77,), weight, bias, 1e-6)).abs().max()) < 0.02
     kernels.host_norm(ctypes.byref(Norm(at(x), None, None, at(weight), None, at(out), 2, 77, 1e-6)), 0)
     assert torch.allclose(out, functional.rms_norm(x, (77,), weight, 1e-6), rtol=1e-5, atol=0)
@@ -201,7 +198,9 @@ def test_rotary(
     cos, sin = angle.cos(), angle.sin()
     weights = [1 + noise(dim, seed=seed, dtype=dtype, scale=0.2) if normed else None for seed in (7, 8)]
     mine = qkv.clone()
-    job = Rotary(at(mine), at(cos), at(sin), at(weights[0]), at(weights[1]), rows, heads, dim, 1e-6, neighbours)
+    job = Rotary(
+        at(mine), at(cos), at(sin), at(weights[0]), at(weights[1]), rows, heads, dim, 1e-6, neighbours
+    )
     kernels.host_rotary(ctypes.byref(job), CODES[dtype])
     assert torch.equal(mine[:, 2], qkv[:, 2])
     for part, weight in enumerate(weights):

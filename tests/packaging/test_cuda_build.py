@@ -75,7 +75,9 @@ def test_a_fitting_one_behind_another_version_is_found(tmp_path: Path) -> None:
     assert cuda.find("13.0", str(python), {"CUDA_HOME": str(home)}).version == (13, 0)
 
 
-def test_wheels_with_and_without(host: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheels_with_and_without(
+    host: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert build_wheel.cuda_toolkit(host, "/nowhere/bin/python", None) is None
     with pytest.raises(install_wheel.Failure, match="no CUDA compiler"):
@@ -130,7 +132,10 @@ def container(*entries: tuple[int, int]) -> bytes:
     """GPU code as a compiler wraps it: (kind, architecture) each, kind 1 intermediate, 2 machine code."""
     body = b""
     for kind, architecture in entries:
-        body += struct.pack("<HHIQIIHHI", kind, 0x101, 64, 8, 0, 64, 0, 0, architecture).ljust(64, b"\0") + b"code" * 2
+        body += (
+            struct.pack("<HHIQIIHHI", kind, 0x101, 64, 8, 0, 64, 0, 0, architecture).ljust(64, b"\0")
+            + b"code" * 2
+        )
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
 
 

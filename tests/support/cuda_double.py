@@ -6,8 +6,15 @@ import ctypes
 from pathlib import Path
 
 
+class Stream:
+    """Stands for a torch.cuda.Stream."""
+
+    def __init__(self, number: int) -> None:
+        self.cuda_stream = number
+
+
 class Double:
-    """The opened double: its log and its faults."""
+    """The opened double: its log and its faults. Behind it there is no torch.cuda."""
 
     def __init__(self, path: str, *, meta: bool = False) -> None:
         import torch
@@ -18,6 +25,13 @@ class Double:
         self._library.double_log.restype = ctypes.c_char_p
         self._library.double_use_meta(int(meta))
         device._library = lambda: Path(path)
+        # What a caller's code goes on with, and the tensors that were recorded on such streams.
+        self.current = Stream(0)
+        self.recorded: list[tuple[int, tuple[int, ...]]] = []
+        device._current_stream = lambda name: self.current
+        device._record = lambda tensor, stream: self.recorded.append(
+            (stream.cuda_stream, tuple(tensor.shape))
+        )
         # A Torch for the CPU serves as well.
         torch.version.cuda = torch.version.cuda or "13.0"
 

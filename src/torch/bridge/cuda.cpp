@@ -32,7 +32,8 @@ bool on_cuda(AtenTensorHandle tensor) {
 int32_t device_index(AtenTensorHandle tensor) {
   int32_t index = 0;
   check(aoti_torch_get_device_index(tensor, &index), "device");
-  return index;
+  // Types of one device alone, which stand for CUDA under test, have no numbers.
+  return index < 0 ? 0 : index;
 }
 
 const MmCudaOps* fused_cuda(AtenTensorHandle tensor, MmCudaKernel kernel) {
