@@ -58,10 +58,8 @@ fn prepare(forward: &Forward, replicas: usize, priority: i32) -> Result<Stream> 
 
 fn serve(queue: &Queue, forward: &Forward, replica: usize, stream: &Stream) {
     while let Some(items) = queue.next_batch(replica) {
-        let count = items.len();
         // Items that a panic drops are answered by their drop.
-        let _ = catch_unwind(AssertUnwindSafe(|| forward.run(items, queue.counters(), stream)));
-        queue.ran(count);
+        let _ = catch_unwind(AssertUnwindSafe(|| forward.run(items, queue, stream)));
     }
     // The weights are freed behind the last reader. A device that failed has no reader any more.
     let _ = stream.drain();
