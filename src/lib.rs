@@ -4,6 +4,8 @@
 //! sizes and constants apply and runs its tower, [`encoder`] owns order, limits and failure.
 
 pub mod audio;
+#[cfg(feature = "torch")]
+pub mod cache;
 pub mod checkpoint;
 pub mod dtype;
 #[cfg(feature = "torch")]

@@ -139,19 +139,26 @@ impl Preprocessor {
     /// [`Preprocessor::plan`], refused where it gives other than `expected` tokens.
     pub fn plan_expecting(&self, bytes: &[u8], expected: Option<usize>) -> Result<Extent> {
         let extent = self.plan(bytes)?;
-        if let Some(expected) = expected
-            && expected != extent.tokens
-        {
-            let Grid { frames, height, width } = extent.grid;
-            return Err(Error::media(match self.family.input() {
-                Input::Image(_) => format!(
-                    "{expected} tokens were expected, but this image gives {} (grid {height}x{width})",
-                    extent.tokens
-                ),
-                Input::Audio(_) => format!("{expected} tokens were expected, but this sound gives {frames}"),
-            }));
-        }
+        self.check_tokens(expected, extent.tokens, extent.grid)?;
         Ok(extent)
+    }
+
+    /// Refuses an item of `tokens`, on `grid` if it is an image, where others are `expected`.
+    pub(crate) fn check_tokens(&self, expected: Option<usize>, tokens: usize, grid: Grid) -> Result<()> {
+        let Some(expected) = expected.filter(|&expected| expected != tokens) else { return Ok(()) };
+        let gives = match self.family.input() {
+            Input::Image(_) => format!("image gives {tokens} (grid {}x{})", grid.height, grid.width),
+            Input::Audio(_) => format!("sound gives {tokens}"),
+        };
+        Err(Error::media(format!("{expected} tokens were expected, but this {gives}")))
+    }
+
+    /// A text that is equal for equal decode policies; sound has none.
+    pub(crate) fn policy_identity(&self) -> String {
+        match self.family.input() {
+            Input::Image(processor) => self.policy(processor).identity(),
+            Input::Audio(_) => String::new(),
+        }
     }
 
     /// Decodes and prepares `bytes`.
@@ -174,10 +181,7 @@ impl Preprocessor {
     pub fn hash(&self, bytes: &[u8]) -> String {
         let mut hasher = blake3::Hasher::new_derive_key("mm-libtorch-encoder media 1");
         let input = self.family.input();
-        let policy = match input {
-            Input::Image(processor) => self.policy(processor).identity(),
-            Input::Audio(_) => String::new(),
-        };
+        let policy = self.policy_identity();
         let options = self.options.identity();
         for part in [&self.model, self.family.name(), input.modality().name(), &options, &policy] {
             hasher.update(&(part.len() as u64).to_le_bytes());

@@ -25,8 +25,11 @@ __all__ = [
     "__version__",
     "base64_decode",
     "base64_encode",
+    "check_cache",
     "content_hash",
     "content_hash_u64",
+    "cuda_device",
+    "cuda_kernels",
     "decode_audio",
     "decode_batch",
     "decode_image",
@@ -38,11 +41,13 @@ __all__ = [
     "make_checkpoint",
     "op_schemas",
     "open_bridge",
+    "open_cuda",
     "prepare",
     "prepare_batch",
     "resize",
     "resize_batch",
     "scaled_dimensions",
+    "set_cuda_kernels",
     "set_plain_ops",
     "set_threads",
     "smart_resize",
@@ -319,6 +324,28 @@ def kernel_level() -> str:
 def set_plain_ops(plain: bool) -> None:
     """Composes every operator of plain ATen calls instead of the fused forms; for comparison."""
 
+def check_cache(
+    memory_bytes: int, disk_path: str | os.PathLike[str] | None, disk_bytes: int, max_entry_bytes: int
+) -> None:
+    """Raises ValueError for settings of a cache that cannot work."""
+
+# CUDA
+
+def open_cuda(path: str | os.PathLike[str]) -> None:
+    """Opens libmm_cuda.so; the bridge must be open. A second call is a no-op. RuntimeMismatch if it does not load."""
+
+def cuda_device(index: int) -> dict[str, Any]:
+    """ "name", "capability" and "driver" (two numbers each) and "memory" in bytes of a CUDA device.
+
+    RuntimeMismatch says why it cannot be used.
+    """
+
+def cuda_kernels() -> list[tuple[str, bool, str | None]]:
+    """The CUDA library's parts: name, whether it is in use, why the check on a device switched it off."""
+
+def set_cuda_kernels(names: list[str]) -> None:
+    """Uses exactly these parts of the CUDA library from now on; plain operators serve for the others."""
+
 @final
 class Encoder:
     """The native side of `mm_libtorch_encoder.Encoder`."""
@@ -336,14 +363,19 @@ class Encoder:
         decode_policy: str | None = None,
         attention: str | None = None,
         rescale: float | None = None,
+        stream_priority: int | None = None,
         replicas_per_gpu: int | None = None,
         queue_depth: int | None = None,
         queue_tokens: int | None = None,
         queue_bytes: int | None = None,
         max_batch_images: int | None = None,
         max_batch_tokens: int | None = None,
+        cache: tuple[int, os.PathLike[str] | None, int, int] | None = None,
+        runtime: str = "",
         progress: Callable[[int, int], object] | None = None,
     ) -> Encoder: ...
+    def cache_stats(self) -> dict[str, int]:
+        """Counts of the cache by name; zeros where there is none."""
     @property
     def family(self) -> str:
         """Name of the family."""
@@ -356,6 +388,9 @@ class Encoder:
     @property
     def dtype(self) -> str:
         """Element type of the tower, such as "bfloat16"."""
+    @property
+    def stream_priority(self) -> int:
+        """The priority of the workers' streams."""
     @property
     def replicas(self) -> int:
         """Threads that run the tower."""
@@ -424,6 +459,8 @@ class Encoding:
     @property
     def grid_thws(self) -> list[tuple[int, int, int]]:
         """(frames, rows, columns) of each grid, in patches; none for sound."""
+    def precede(self, stream: int) -> None:
+        """Makes Torch's CUDA stream `stream` wait for the result; a no-op on the CPU."""
     @property
     def milliseconds(self) -> dict[str, float]:
         """Time in each stage: "wait", "decode", "resize", "queue", "forward" and "transfer"."""

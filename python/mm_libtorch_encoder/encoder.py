@@ -19,6 +19,8 @@ runtime.check()
 import torch  # noqa: E402  (the host's Torch must fit before the bridge is opened)
 
 from . import _native, event_loop  # noqa: E402
+from . import device as devices  # noqa: E402
+from .cache import CacheConfig  # noqa: E402
 from .result import ImageMetadata, ImageResult  # noqa: E402
 from .stats import EncoderStats, Histogram  # noqa: E402
 
@@ -35,6 +37,10 @@ _LONGEST_TIMEOUT = 1e9
 class Encoder:
     """A checkpoint's tower, loaded once and used from any thread and event loop of this process.
 
+    On CUDA a result may be read at once on the stream that was current at the call, and on the one that is current
+    when the call returns or its task goes on behind `await`; and dropped while they read. Other streams wait for one
+    of these, as with any tensor of Torch.
+
     checkpoint: folder with config.json, processor files and safetensors weights.
     model: the model's name, such as "zai-org/GLM-5.3-Flash"; results carry it.
     device: "cpu" or "cuda:N".
@@ -50,6 +56,8 @@ class Encoder:
     attention: rounding of DeepSeek's attention: "fused", or "math" for what Torch up to 2.13 gives its own code, all
         in float32 and rounded once; None: fused.
     rescale: factor by which Inkling's images are scaled first; None: as the checkpoint says.
+    stream_priority: below 0, the workers' CUDA streams have Torch's high priority; else its normal one. Torch has no
+        others. The property stream_priority says which one they have.
     replicas_per_gpu: threads that run the tower at the same time, on one copy of the weights, 1 to 32. On the CPU
         they share Torch's compute threads.
     queue_depth, queue_tokens, queue_bytes: images that wait at once, their tokens, and the bytes of their files and
@@ -57,6 +65,8 @@ class Encoder:
         image larger than the whole queue waits until it is empty.
     max_batch_images, max_batch_tokens: images, and tokens, that share one run of the tower if they wait at the same
         time; nobody waits for a batch to fill. With 1 image, the default, a result cannot depend on its neighbours.
+    cache: a CacheConfig, to keep finished results in host memory or on disk. All results are then CPU tensors, and
+        those for the same image share memory: treat them as read-only. None: nothing is kept.
     progress: called with (bytes read, bytes in all) while the weights load.
 
     Raises CheckpointError if the checkpoint does not fit, RuntimeMismatch if the host does not.
@@ -75,15 +85,20 @@ class Encoder:
         decode_policy: str | None = None,
         attention: str | None = None,
         rescale: float | None = None,
+        stream_priority: int = 1,
         replicas_per_gpu: int = 1,
         queue_depth: int = 64,
         queue_tokens: int = 1 << 18,
         queue_bytes: int = 1 << 30,
         max_batch_images: int = 1,
         max_batch_tokens: int = 1 << 14,
+        cache: CacheConfig | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
+        if cache is not None and not isinstance(cache, CacheConfig):
+            raise TypeError(f"cache must be a CacheConfig or None, not {type(cache).__name__}")
         self._model = model
+        devices.prepare(str(device))
         self._native = _native.Encoder(
             Path(os.fsdecode(checkpoint)),
             model,
@@ -95,12 +110,15 @@ class Encoder:
             decode_policy=decode_policy,
             attention=attention,
             rescale=rescale,
+            stream_priority=_checked_priority(stream_priority),
             replicas_per_gpu=_checked_size("replicas_per_gpu", replicas_per_gpu),
             queue_depth=_checked_size("queue_depth", queue_depth),
             queue_tokens=_checked_size("queue_tokens", queue_tokens),
             queue_bytes=_checked_size("queue_bytes", queue_bytes),
             max_batch_images=_checked_size("max_batch_images", max_batch_images),
             max_batch_tokens=_checked_size("max_batch_tokens", max_batch_tokens),
+            cache=None if cache is None else cache._fields(),
+            runtime=_torch_identity(),
             progress=progress,
         )
         _open_encoders.add(self)
@@ -131,6 +149,11 @@ class Encoder:
         return getattr(torch, self._native.dtype)
 
     @property
+    def stream_priority(self) -> int:
+        """The priority of the workers' CUDA streams: 0, or the device's highest, below 0. On the CPU 0."""
+        return self._native.stream_priority
+
+    @property
     def replicas_per_gpu(self) -> int:
         """Threads that run the tower."""
         return self._native.replicas
@@ -157,8 +180,9 @@ class Encoder:
         Raises MediaError for a damaged or refused item, QueueFull, and EncoderClosed after close().
         """
         sources, counts = _checked_images(images, expected_tokens)
+        consumer = devices.Consumer(self.device)
         outcomes = self._native.generate(sources, counts, _checked_timeout(timeout))
-        return self._results(outcomes, return_errors)
+        return self._results(outcomes, return_errors, consumer)
 
     async def generate_async(
         self,
@@ -174,8 +198,9 @@ class Encoder:
         ends there, and its result is freed.
         """
         sources, counts = _checked_images(images, expected_tokens)
+        consumer = devices.Consumer(self.device)
         outcomes = await event_loop.outcomes(self._native, sources, counts, _checked_timeout(timeout))
-        return self._results(outcomes, return_errors)
+        return self._results(outcomes, return_errors, consumer)
 
     def encode_image(self, data: bytes, *, timeout: float | None = None) -> dict[str, torch.Tensor]:
         """The tower's outputs for one image, by name.
@@ -211,16 +236,18 @@ class Encoder:
 
     def _encode(self, data: bytes, modality: str, timeout: float | None) -> dict[str, torch.Tensor]:
         self._check_modality(modality)
+        consumer = devices.Consumer(self.device)
         (outcome,) = self._native.generate([_as_bytes(data)], None, _checked_timeout(timeout))
-        return self._outputs(outcome)
+        return self._outputs(outcome, consumer)
 
     async def _encode_async(
         self, data: bytes, modality: str, timeout: float | None
     ) -> dict[str, torch.Tensor]:
         self._check_modality(modality)
         sources = [_as_bytes(data)]
+        consumer = devices.Consumer(self.device)
         (outcome,) = await event_loop.outcomes(self._native, sources, None, _checked_timeout(timeout))
-        return self._outputs(outcome)
+        return self._outputs(outcome, consumer)
 
     def encode_pixels(
         self,
@@ -240,8 +267,9 @@ class Encoder:
         if matrix.dtype != torch.float32:
             matrix = matrix.view(torch.uint16)
         grids = [_checked_grid(grid) for grid in grid_thws]
+        consumer = devices.Consumer(self.device)
         outcome = self._native.encode_pixels(matrix.numpy(), grids, _checked_timeout(timeout))
-        return self._outputs(outcome)
+        return self._outputs(outcome, consumer)
 
     def warmup(self, sizes: Iterable[tuple[int, int]]) -> None:
         """Run a blank image of each (width, height) on every replica, so that no request pays for the first touch.
@@ -260,13 +288,26 @@ class Encoder:
         }
         return EncoderStats(stages=stages, **counts)
 
+    def cache_stats(self) -> dict[str, int]:
+        """Counts of the cache since the opening, and what it holds; zeros where there is none.
+
+        "memory_hits", "disk_hits", "misses" (computed) and "joins" (waited for another's computation of the same
+        image) count every request once. "bypasses": results that were returned and not kept. "errors": entries on
+        disk that were damaged, and reads and writes that failed. "memory_bytes", "disk_bytes": what entries take now.
+        "live_cpu_bytes_process": memory of results of all caches of this process that anything still uses.
+        """
+        return self._native.cache_stats()
+
     def _results(
-        self, outcomes: list[_native.Encoding | BaseException], return_errors: bool
+        self,
+        outcomes: list[_native.Encoding | BaseException],
+        return_errors: bool,
+        consumer: devices.Consumer,
     ) -> list[ImageResult]:
         results: list[Any] = []
         for index, outcome in enumerate(outcomes):
             if not isinstance(outcome, BaseException):
-                results.append(self._result(outcome))
+                results.append(self._result(outcome, consumer))
             elif return_errors:
                 results.append(outcome)
             else:
@@ -275,18 +316,20 @@ class Encoder:
                 raise outcome
         return results
 
-    def _outputs(self, encoding: _native.Encoding | BaseException) -> dict[str, torch.Tensor]:
+    def _outputs(
+        self, encoding: _native.Encoding | BaseException, consumer: devices.Consumer
+    ) -> dict[str, torch.Tensor]:
         if isinstance(encoding, BaseException):
             raise encoding
-        outputs = dict(zip(encoding.names, _take(encoding.id), strict=True))
+        outputs = dict(zip(encoding.names, consumer.receive(encoding, _take(encoding.id)), strict=True))
         # Named, because a host may have set another default device.
         integers = partial(torch.tensor, dtype=torch.int64, device="cpu")
         outputs["grid_thws"] = integers(encoding.grid_thws).reshape(-1, 3)
         outputs["embedding_offsets"] = integers(encoding.embedding_offsets)
         return outputs
 
-    def _result(self, encoding: _native.Encoding) -> ImageResult:
-        tensor = _take(encoding.id)[0]
+    def _result(self, encoding: _native.Encoding, consumer: devices.Consumer) -> ImageResult:
+        tensor = consumer.receive(encoding, _take(encoding.id))[0]
         metadata = ImageMetadata(
             model=self._model,
             mm_hash=encoding.mm_hash,
@@ -342,6 +385,18 @@ def _checked_images(
     return sources, None if expected is None else _checked_counts(expected, len(sources))
 
 
+def _torch_identity() -> str:
+    """What of the host's Torch decides the bits of a result."""
+    facts = (
+        torch.__version__,
+        torch.version.git_version,
+        torch.version.cuda,
+        torch.backends.cpu.get_cpu_capability(),
+        torch.get_float32_matmul_precision(),
+    )
+    return " ".join(map(str, facts))
+
+
 def _is_bytes(images: object) -> bool:
     return isinstance(images, (bytes, bytearray, memoryview))
 
@@ -365,6 +420,12 @@ def _checked_size(name: str, value: int) -> int:
     if type(value) is not int or not 0 < value < 2**63:
         raise ValueError(f"{name} must be a positive integer, not {value!r}")
     return value
+
+
+def _checked_priority(priority: int) -> int:
+    if type(priority) is not int or not -(2**31) <= priority < 2**31:
+        raise ValueError(f"stream_priority must be an integer, not {priority!r}")
+    return priority
 
 
 def _checked_image_size(size: tuple[int, int]) -> tuple[int, int]:

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::item::{Encoded, Item, Work};
+use super::queue::Queue;
 use super::stats::Counters;
 use crate::family::{Grid, Modality, Outputs, Tower};
 use crate::pixels::{PixelValues, Samples};
 use crate::prepare::Preprocessor;
-use crate::torch::{Device, Tensor};
+use crate::torch::{Device, Event, Stream, Tensor};
 use crate::{Error, Result};
 
 /// A tower and what is known of its outputs.
@@ -17,52 +18,50 @@ pub(super) struct Forward {
     pub tower: Box<dyn Tower>,
     pub preprocessor: Preprocessor,
     pub device: Device,
+    /// On CUDA, the moment from which the weights may be read.
+    pub loaded: Option<Event>,
 }
 
 impl Forward {
     /// Runs the items in one forward where there are several, and answers each.
     ///
-    /// Where that forward fails the items run one by one, so that a failure stays with its item.
-    pub fn run(&self, mut items: Vec<Item>, counters: &Counters) {
+    /// Where that forward fails the items run one by one, so that a failure stays with its item. `stream` is the calling
+    /// thread's.
+    pub fn run(&self, mut items: Vec<Item>, queue: &Queue, stream: &Stream) {
+        let mut running = Running { queue, items: items.len() };
+        let counters = queue.counters();
         let start = Instant::now();
         for item in &mut items {
             item.times.queue = start - item.since;
         }
-        if items.len() > 1 {
-            match guarded(|| self.together(&items, counters)) {
-                Ok(encoded) => {
-                    for (item, encoded) in items.into_iter().zip(encoded) {
-                        counters.completed(&encoded.times);
-                        item.reply.send(Ok(encoded));
-                    }
-                    return;
-                }
-                Err(_) => (),
+        if items.len() > 1
+            && let Ok(encoded) = guarded(|| self.together(&items, counters, stream))
+        {
+            for (item, encoded) in items.into_iter().zip(encoded) {
+                running.answer(item, Ok(encoded));
             }
+            return;
         }
         for item in items {
             if item.reply.abandoned() {
                 counters.abandoned(1);
                 continue;
             }
-            let answer = guarded(|| self.alone(&item, counters));
-            match &answer {
-                _ if item.warmup => (),
-                Ok(encoded) => counters.completed(&encoded.times),
-                Err(_) => counters.failed(),
-            }
-            item.reply.send(answer);
+            let answer = guarded(|| self.alone(&item, counters, stream));
+            running.answer(item, answer);
         }
     }
 
-    fn alone(&self, item: &Item, counters: &Counters) -> Result<Encoded> {
+    fn alone(&self, item: &Item, counters: &Counters, stream: &Stream) -> Result<Encoded> {
         let start = Instant::now();
         counters.forward();
         let outputs = self.outputs(pixels(item)?, &item.grids, item.tokens())?;
-        Ok(self.encoded(item, named(outputs), start.elapsed(), Duration::ZERO))
+        let mut encoded = self.encoded(item, named(outputs), start.elapsed(), Duration::ZERO);
+        encoded.ready = stream.mark()?.map(Arc::new);
+        Ok(encoded)
     }
 
-    fn together(&self, items: &[Item], counters: &Counters) -> Result<Vec<Encoded>> {
+    fn together(&self, items: &[Item], counters: &Counters, stream: &Stream) -> Result<Vec<Encoded>> {
         let start = Instant::now();
         let parts = items.iter().map(|item| Ok(&**pixels(item)?)).collect::<Result<Vec<_>>>()?;
         let packed = pack(&parts)?;
@@ -86,6 +85,10 @@ impl Forward {
             apart.push(self.encoded(item, own, forward, start.elapsed()));
             row = end;
         }
+        let ready = stream.mark()?.map(Arc::new);
+        for encoded in &mut apart {
+            encoded.ready.clone_from(&ready);
+        }
         Ok(apart)
     }
 
@@ -94,9 +97,9 @@ impl Forward {
         let shape = [pixels.rows, pixels.columns];
         let run = |x: &Tensor| self.tower.forward(x, grids);
         let outputs = match &pixels.samples {
-            Samples::F32(samples) => Tensor::with_borrowed(samples, &shape, run),
-            Samples::Bf16(samples) => Tensor::with_borrowed(samples, &shape, run),
-            Samples::F16(samples) => Tensor::with_borrowed(samples, &shape, run),
+            Samples::F32(samples) => Tensor::with_input(samples, &shape, self.device, run),
+            Samples::Bf16(samples) => Tensor::with_input(samples, &shape, self.device, run),
+            Samples::F16(samples) => Tensor::with_input(samples, &shape, self.device, run),
         }?;
         let rows = outputs.embeddings.shape()?;
         if rows != [tokens, self.preprocessor.family().embedding_columns()] {
@@ -122,11 +125,39 @@ impl Forward {
         };
         Encoded {
             tensors,
+            ready: None,
             hash: item.hash.clone().unwrap_or_default(),
             grids,
             offsets: item.offsets.clone(),
             times,
         }
+    }
+}
+
+/// Items that count as in the tower until they are answered, or at the latest until this is dropped.
+struct Running<'a> {
+    queue: &'a Queue,
+    items: usize,
+}
+
+impl Running<'_> {
+    /// Counts, then answers, so that who has an answer finds it in the statistics.
+    fn answer(&mut self, item: Item, answer: Result<Encoded>) {
+        let counters = self.queue.counters();
+        match &answer {
+            _ if item.warmup => (),
+            Ok(encoded) => counters.completed(&encoded.times),
+            Err(_) => counters.failed(),
+        }
+        self.items -= 1;
+        self.queue.ran(1);
+        item.reply.send(answer);
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.queue.ran(self.items);
     }
 }
 
@@ -181,4 +212,121 @@ fn join<'a, T: Copy + 'a>(parts: impl Iterator<Item = Result<&'a [T]>>, elements
         joined.extend_from_slice(part?);
     }
     Ok(joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::sync::Mutex;
+
+    use super::super::admission::Cost;
+    use super::super::item::Times;
+    use super::super::settings::Load;
+    use super::super::ticket::Ticket;
+    use super::*;
+    use crate::family::{Options, make_checkpoint};
+    use crate::torch;
+
+    /// Gives each token its place; fails on more than `most` grids, and panics on a matrix of 36 rows.
+    struct Echo {
+        most: usize,
+        runs: Mutex<Vec<usize>>,
+        columns: usize,
+    }
+
+    impl Tower for Arc<Echo> {
+        fn forward(&self, pixels: &Tensor, grids: &[Grid]) -> Result<Outputs> {
+            self.runs.lock().unwrap().push(grids.len());
+            if grids.len() > self.most {
+                return Err(Error::internal("too many"));
+            }
+            let rows = pixels.shape()?[0];
+            assert_ne!(rows, 36, "this item panics");
+            let tokens = rows / 4;
+            let values: Vec<f32> =
+                (0..tokens * self.columns).map(|place| (place / self.columns) as f32).collect();
+            let embeddings = Tensor::from_slice(&values, &[tokens, self.columns])?;
+            let levels = Tensor::from_slice(&[values.clone(), values].concat(), &[2, tokens, self.columns])?;
+            Ok(Outputs { embeddings, extra: vec![("deepstack", levels)] })
+        }
+    }
+
+    /// Runs items of these grids in one batch: their outcomes, and the grids of each forward.
+    fn run(most: usize, grids: &[Grid]) -> (Vec<Result<Encoded>>, Vec<usize>) {
+        torch::open(OsStr::new(env!("MM_TORCH_BRIDGE"))).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("checkpoint");
+        make_checkpoint("qwen35", &root, 0, &[]).unwrap();
+        let (preprocessor, _) = Preprocessor::open(&root, "", None, Options::default()).unwrap();
+        let (columns, patch_columns) =
+            (preprocessor.family().embedding_columns(), preprocessor.family().input_columns());
+        let echo = Arc::new(Echo { most, runs: Mutex::default(), columns });
+        let forward = Forward { tower: Box::new(echo.clone()), preprocessor, device: Device::Cpu };
+        let queue = Arc::new(Queue::new(Load { batch_images: 16, ..Load::default() }, Counters::default()));
+        let mut tickets = Vec::new();
+        for &grid in grids {
+            let rows = grid.patches();
+            let samples = Samples::F32(vec![0.0; rows * patch_columns]);
+            let pixels = Arc::new(PixelValues { rows, columns: patch_columns, samples });
+            let (ticket, reply) = Ticket::new(queue.clone(), None);
+            queue.push(Item {
+                work: Work::Pixels(pixels),
+                grids: vec![grid],
+                offsets: vec![0, rows / 4],
+                hash: None,
+                cost: Cost::default(),
+                times: Times::default(),
+                since: Instant::now(),
+                reply,
+                warmup: false,
+            });
+            tickets.push(ticket);
+        }
+        let items = queue.next_batch(0).unwrap();
+        assert_eq!(items.len(), grids.len());
+        forward.run(items, &queue);
+        assert_eq!(queue.lengths().running, 0);
+        let outcomes = tickets.iter().map(|ticket| ticket.take().expect("an answer")).collect();
+        let runs = echo.runs.lock().unwrap().clone();
+        (outcomes, runs)
+    }
+
+    const GRIDS: [Grid; 3] = [
+        Grid { frames: 1, height: 2, width: 4 },
+        Grid { frames: 1, height: 2, width: 2 },
+        Grid { frames: 1, height: 4, width: 4 },
+    ];
+
+    fn shapes(encoded: &Encoded) -> Vec<Vec<usize>> {
+        encoded.tensors.iter().map(|(_, tensor)| tensor.shape().unwrap()).collect()
+    }
+
+    #[test]
+    fn one_forward_for_all_and_each_its_own_rows() {
+        let (outcomes, runs) = run(8, &GRIDS);
+        assert_eq!(runs, [3]);
+        for (outcome, grid) in outcomes.into_iter().zip(GRIDS) {
+            let encoded = outcome.unwrap();
+            let tokens = grid.patches() / 4;
+            let columns = shapes(&encoded)[0][1];
+            assert_eq!(shapes(&encoded), [vec![tokens, columns], vec![2, tokens, columns]]);
+            assert_eq!((encoded.grids, encoded.offsets), (vec![grid], vec![0, tokens]));
+        }
+    }
+
+    #[test]
+    fn where_the_batch_fails_each_runs_alone() {
+        let (outcomes, runs) = run(1, &GRIDS);
+        assert_eq!(runs, [3, 1, 1, 1]);
+        assert!(outcomes.iter().all(Result::is_ok));
+    }
+
+    #[test]
+    fn a_panic_stays_with_its_item() {
+        let panics = Grid { frames: 1, height: 6, width: 6 };
+        let (outcomes, runs) = run(1, &[GRIDS[0], panics, GRIDS[2]]);
+        assert_eq!(runs, [3, 1, 1, 1]);
+        let failed: Vec<bool> = outcomes.iter().map(Result::is_err).collect();
+        assert_eq!(failed, [false, true, false]);
+    }
 }

@@ -248,7 +248,7 @@ impl Queue {
         self.counters.abandoned(gone.len());
     }
 
-    /// Waits for items that `replica` runs in one forward, to be followed by [`Queue::ran`]; none when the queue is
+    /// Waits for items that `replica` runs in one forward, to be given back by [`Queue::ran`]; none when the queue is
     /// closed and empty.
     pub fn next_batch(&self, replica: usize) -> Option<Vec<Item>> {
         let mut gone = Vec::new();
@@ -297,13 +297,19 @@ impl Queue {
     /// Refuses the request of `ticket` if it still waits outside.
     pub fn expire(&self, ticket: &Ticket) {
         let mut state = self.state();
-        let place = state.outside.iter().position(|item| item.reply.belongs_to(ticket));
-        let Some(item) = place.and_then(|place| state.outside.remove(place)) else { return };
+        let found =
+            state.outside.iter_mut().enumerate().find_map(|(place, item)| {
+                item.reply.leave(ticket).map(|(reply, others)| (place, reply, others))
+            });
+        let Some((place, reply, others)) = found else { return };
+        // An item that others wait for stays.
+        let gone = if others { None } else { state.outside.remove(place) };
         let (items, tokens, bytes) = state.room.waiting();
         drop(state);
+        drop(gone);
         self.counters.refused();
         let Load { queue_depth, queue_tokens, queue_bytes, .. } = self.load;
-        item.reply.send(Err(Error::queue_full(format!(
+        reply.send(Err(Error::queue_full(format!(
             "the queue is full: {items} of {queue_depth} images, {tokens} of {queue_tokens} tokens, {bytes} of \
              {queue_bytes} bytes wait; call again later or with a longer timeout"
         ))));
@@ -330,4 +336,189 @@ impl Queue {
 
 fn closed() -> Error {
     Error::closed("this encoder is closed")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use super::super::admission::Cost;
+    use super::super::item::{Request, Times};
+    use super::*;
+    use crate::family::Grid;
+    use crate::pixels::{PixelValues, Samples};
+    use crate::{ErrorKind, Result};
+
+    fn queue(load: Load) -> Arc<Queue> {
+        Arc::new(Queue::new(load, Counters::default()))
+    }
+
+    fn push(queue: &Arc<Queue>, work: Work, tokens: usize) -> Ticket {
+        let (ticket, reply) = Ticket::new(queue.clone(), None);
+        queue.push(Item {
+            work,
+            grids: vec![Grid::still(1, 1)],
+            offsets: vec![0, tokens],
+            hash: None,
+            cost: Cost { tokens, bytes: 1 },
+            times: Times::default(),
+            since: Instant::now(),
+            reply,
+            warmup: false,
+        });
+        ticket
+    }
+
+    fn pixels(queue: &Arc<Queue>, tokens: usize) -> Ticket {
+        let pixels = PixelValues { rows: 0, columns: 0, samples: Samples::F32(Vec::new()) };
+        push(queue, Work::Pixels(Arc::new(pixels)), tokens)
+    }
+
+    fn source(queue: &Arc<Queue>, tokens: usize) -> Ticket {
+        let request = Request { source: Arc::new([0u8; 4]), expected: None };
+        push(queue, Work::Source(request.source), tokens)
+    }
+
+    fn batch(queue: &Queue) -> Vec<usize> {
+        queue.next_batch(0).unwrap().iter().map(Item::tokens).collect()
+    }
+
+    fn kind(ticket: &Ticket) -> Option<ErrorKind> {
+        ticket.take().map(|answer: Result<_>| answer.err().unwrap().kind())
+    }
+
+    #[test]
+    fn one_at_a_time_in_order_of_arrival() {
+        let queue = queue(Load { queue_depth: 2, ..Load::default() });
+        let _tickets: Vec<_> = (1..=4).map(|tokens| pixels(&queue, tokens)).collect();
+        let lengths = queue.lengths();
+        assert_eq!((lengths.outside, lengths.queued, lengths.tokens), (2, 2, 3));
+        assert_eq!([batch(&queue), batch(&queue), batch(&queue), batch(&queue)].concat(), [1, 2, 3, 4]);
+        assert_eq!(queue.lengths(), Lengths { running: 4, ..Lengths::default() });
+        queue.ran(4);
+        assert_eq!(queue.lengths(), Lengths::default());
+    }
+
+    #[test]
+    fn a_batch_takes_what_fits_and_leaves_the_order() {
+        let queue = queue(Load { batch_images: 3, batch_tokens: 10, ..Load::default() });
+        let _tickets: Vec<_> = [99, 4, 4, 4, 1, 1, 1, 1].map(|tokens| pixels(&queue, tokens)).into();
+        let batches: Vec<_> = (0..4).map(|_| batch(&queue)).collect();
+        assert_eq!(batches, [vec![99], vec![4, 4], vec![4, 1, 1], vec![1, 1]]);
+    }
+
+    #[test]
+    fn the_abandoned_are_taken_out_wherever_they_wait() {
+        let queue = queue(Load { queue_depth: 2, batch_images: 8, ..Load::default() });
+        let mut tickets: Vec<_> = (1..=5).map(|tokens| pixels(&queue, tokens)).collect();
+        // 1 and 2 are inside, the others outside. Room that is given up goes to the next outside.
+        drop(tickets.remove(3));
+        drop(tickets.remove(0));
+        let lengths = queue.lengths();
+        assert_eq!((lengths.outside, lengths.queued, lengths.tokens), (1, 2, 2 + 3));
+        assert_eq!(batch(&queue), [2, 3]);
+        Ticket::abandon(tickets);
+        assert_eq!(queue.lengths(), Lengths { running: 2, ..Lengths::default() });
+        assert_eq!(queue.counters().read(Lengths::default()).abandoned, 3);
+    }
+
+    #[test]
+    fn who_was_let_in_does_not_expire() {
+        let queue = queue(Load { queue_depth: 1, ..Load::default() });
+        let (inside, outside) = (pixels(&queue, 1), pixels(&queue, 2));
+        inside.expire();
+        outside.expire();
+        assert!(inside.take().is_none());
+        assert_eq!(kind(&outside), Some(ErrorKind::QueueFull));
+        assert_eq!(kind(&outside), Some(ErrorKind::Argument), "an answer is there once");
+        assert_eq!(batch(&queue), [1]);
+    }
+
+    #[test]
+    fn closing_refuses_outside_and_finishes_inside() {
+        let queue = queue(Load { queue_depth: 2, ..Load::default() });
+        let tickets = [pixels(&queue, 1), source(&queue, 2), pixels(&queue, 3)];
+        queue.close();
+        let late = pixels(&queue, 4);
+        assert_eq!(kind(&tickets[2]), Some(ErrorKind::Closed));
+        assert_eq!(kind(&late), Some(ErrorKind::Closed));
+        assert_eq!(batch(&queue), [1]);
+        // A worker waits for what is still being prepared, and ends after it.
+        let item = queue.next_to_prepare().unwrap();
+        std::thread::scope(|scope| {
+            let worker = scope.spawn(|| (batch(&queue), queue.next_batch(0).is_none()));
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!worker.is_finished());
+            queue.prepared(item);
+            assert_eq!(worker.join().unwrap(), (vec![2], true));
+        });
+        assert!(queue.next_to_prepare().is_none());
+    }
+
+    #[test]
+    fn a_reply_that_is_dropped_answers() {
+        let queue = queue(Load::default());
+        let (ticket, reply) = Ticket::new(queue.clone(), None);
+        let woken = Arc::new(AtomicUsize::new(0));
+        let count = woken.clone();
+        ticket.on_answer(Box::new(move || drop(count.fetch_add(1, Ordering::Relaxed))));
+        drop(reply);
+        assert_eq!(woken.load(Ordering::Relaxed), 1);
+        assert_eq!(kind(&ticket), Some(ErrorKind::Internal));
+    }
+
+    #[test]
+    fn many_threads_lose_nothing() {
+        const EACH: usize = 500;
+        let load = Load { replicas: 3, queue_depth: 5, batch_images: 4, ..Load::default() };
+        let queue = queue(load);
+        let ran = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let (queue, ran) = (&queue, &ran);
+            for replica in 0..load.replicas {
+                scope.spawn(move || {
+                    while let Some(items) = queue.next_batch(replica) {
+                        ran.fetch_add(items.len(), Ordering::Relaxed);
+                        queue.ran(items.len());
+                        items.into_iter().for_each(|item| item.reply.send(Err(Error::media("done"))));
+                    }
+                });
+            }
+            for _ in 0..2 {
+                scope.spawn(move || {
+                    while let Some(mut item) = queue.next_to_prepare() {
+                        let samples = Samples::F32(Vec::new());
+                        item.work = Work::Pixels(Arc::new(PixelValues { rows: 0, columns: 0, samples }));
+                        if item.tokens() % 7 == 0 {
+                            queue.unprepared(&item);
+                            item.reply.send(Err(Error::media("bad")));
+                        } else {
+                            queue.prepared(item);
+                        }
+                    }
+                });
+            }
+            let callers: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(move || {
+                        let tickets: Vec<_> = (0..EACH).map(|number| source(queue, number)).collect();
+                        for (number, ticket) in tickets.into_iter().enumerate() {
+                            if number % 5 == 0 {
+                                continue; // dropped: abandoned
+                            }
+                            let answer = ticket.wait(Duration::from_secs(60)).expect("an answer");
+                            let text = if number % 7 == 0 { "bad" } else { "done" };
+                            assert_eq!(answer.err().unwrap().to_string(), text);
+                        }
+                    })
+                })
+                .collect();
+            callers.into_iter().for_each(|caller| caller.join().unwrap());
+            queue.close();
+        });
+        assert_eq!(queue.lengths(), Lengths::default());
+        assert!(ran.load(Ordering::Relaxed) >= 4 * (EACH - EACH / 5 - EACH / 7));
+    }
 }

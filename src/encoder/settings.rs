@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use crate::cache::CacheConfig;
 use crate::family::Options;
 use crate::image::DecodePolicy;
 use crate::torch::Device;
@@ -38,8 +39,14 @@ pub struct Settings {
     pub options: Options,
     /// What the decoder does where engines disagree; none: the family's reference.
     pub policy: Option<DecodePolicy>,
+    /// Wish for the priority of the workers' streams: below 0 high, else normal. The host has none.
+    pub stream_priority: i32,
     /// How much runs and waits at once.
     pub load: Load,
+    /// Where finished results are kept; none: nowhere.
+    pub cache: Option<CacheConfig>,
+    /// What else of the host decides results: its Torch and how it is set. Part of the keys on disk.
+    pub runtime: String,
 }
 
 /// How much runs and waits at once.

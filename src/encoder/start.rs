@@ -7,13 +7,15 @@ use std::thread;
 use super::batch::Forward;
 use super::queue::Queue;
 use super::settings::Settings;
+use super::shared::Shared;
 use super::stats::Counters;
 use super::threads::Threads;
 use super::{Encoder, pool, worker};
+use crate::cache::{Cache, CacheConfig, Identity, binary_identity};
 use crate::checkpoint::{Checkpoint, Selection};
 use crate::family::{Loader, WeightNames};
 use crate::prepare::Preprocessor;
-use crate::torch::{self, Device};
+use crate::torch::{self, Device, Stream};
 use crate::{Dtype, Error, Result};
 
 /// Called with bytes read and bytes in all while weights load.
@@ -24,11 +26,9 @@ impl Encoder {
     /// error comes back.
     pub fn open(settings: Settings, progress: Progress<'_>) -> Result<Self> {
         settings.load.check()?;
-        if let Device::Cuda(_) = settings.device {
-            return Err(Error::runtime(format!(
-                "device {} needs the CUDA library libmm_cuda.so, which this wheel does not have: use device=\"cpu\"",
-                settings.device
-            )));
+        settings.cache.as_ref().map_or(Ok(()), CacheConfig::check)?;
+        if let Device::Cuda(index) = settings.device {
+            torch::cuda::device(index)?;
         }
         let (mut preprocessor, checkpoint) = Preprocessor::open(
             &settings.checkpoint,
@@ -44,31 +44,73 @@ impl Encoder {
             Some(dtype) => dtype,
             None => own_dtype(&checkpoint, &selection)?,
         };
+        let shared = shared(&settings, &checkpoint, &preprocessor, &selection, dtype)?;
         let total = selection.bytes();
         let read = AtomicU64::new(0);
         let count = |bytes: u64| progress(read.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
         // On a thread of its own: gradient mode belongs to a thread, and the caller's is not ours to change.
-        let tower = thread::scope(|scope| {
+        let (tower, loaded) = thread::scope(|scope| {
             let loaded = scope.spawn(|| {
                 torch::disable_gradients()?;
-                preprocessor.family().load(&Loader::new(&selection, dtype, settings.device, &count))
+                let stream = Stream::enter(settings.device, settings.stream_priority)?;
+                torch::self_check::run(settings.device)?;
+                let loader = Loader::new(&selection, dtype, settings.device, &count);
+                let tower = preprocessor.family().load(&loader)?;
+                Ok((tower, stream.mark()?))
             });
             loaded.join().unwrap_or_else(|_| Err(Error::internal("loading the tower panicked")))
         })?;
-        let forward = Forward { tower, preprocessor: preprocessor.clone(), device: settings.device };
-        let encoder = Self {
+        let forward = Forward { tower, preprocessor: preprocessor.clone(), device: settings.device, loaded };
+        let mut encoder = Self {
             preprocessor,
             device: settings.device,
             dtype,
+            shared,
             queue: Arc::new(Queue::new(settings.load, Counters::default())),
             threads: Threads::default(),
+            stream_priority: 0,
             process: std::process::id(),
         };
         // An error drops the encoder, which closes it.
-        worker::start(&encoder.threads, &encoder.queue, forward, settings.load.replicas)?;
+        let (replicas, priority) = (settings.load.replicas, settings.stream_priority);
+        encoder.stream_priority =
+            worker::start(&encoder.threads, &encoder.queue, forward, replicas, priority)?;
         pool::start(&encoder.threads, &encoder.queue, &encoder.preprocessor, dtype)?;
         Ok(encoder)
     }
+}
+
+/// The cache, if one is wanted. Opened before the weights are loaded: a directory that is in use shows early.
+fn shared(
+    settings: &Settings,
+    checkpoint: &Checkpoint,
+    preprocessor: &Preprocessor,
+    selection: &Selection,
+    dtype: Dtype,
+) -> Result<Option<Arc<Shared>>> {
+    let Some(config) = &settings.cache else { return Ok(None) };
+    let mut namespace = [0; 32];
+    if config.disk_path.is_some() {
+        let device = if settings.device == Device::Cpu { "cpu" } else { "cuda" };
+        let alone = if settings.load.batch_images > 1 { "batched" } else { "alone" };
+        let texts = [
+            ("family", preprocessor.family().name()),
+            ("options", &settings.options.identity()),
+            ("policy", &preprocessor.policy_identity()),
+            ("dtype", dtype.name()),
+            ("device", device),
+            ("forward", alone),
+            ("runtime", &settings.runtime),
+            ("kernels", &torch::kernel_level()?),
+        ];
+        let identity = Identity::default()
+            .with("weights", &selection.contents()?)
+            .with("configuration", &checkpoint.identity())
+            .with("software", &binary_identity(torch::bridge_file()));
+        let all = texts.iter().fold(identity, |all, (name, text)| all.with(name, text.as_bytes()));
+        namespace = all.finish();
+    }
+    Ok(Some(Arc::new(Shared::new(Cache::open(config, namespace)?, settings.device))))
 }
 
 /// The tower's tensors under the spelling that the checkpoint has, or has most of.

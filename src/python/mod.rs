@@ -1,6 +1,7 @@
 //! The extension module `mm_libtorch_encoder._native`.
 
 mod audio;
+mod cache;
 mod encoder;
 mod encoding;
 mod errors;
@@ -29,5 +30,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     encoding::register(module)?;
     mailbox::register(module)?;
     requests::register(module)?;
+    cache::register(module)?;
     encoder::register(module)
 }

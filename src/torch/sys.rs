@@ -2,12 +2,13 @@
 #![allow(unsafe_code, missing_docs)]
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::{Error, Result};
 
 /// Must equal `MM_API_VERSION` in `bridge/api.h`.
-const API_VERSION: u32 = 4;
+const API_VERSION: u32 = 5;
 
 pub type RawTensor = *mut c_void;
 type Status = i32;
@@ -34,18 +35,32 @@ pub struct Api {
     live_tensors: unsafe extern "C" fn() -> i64,
     schemas: unsafe extern "C" fn(*mut u64) -> *const RawSchema,
     kernel_level: unsafe extern "C" fn() -> *const c_char,
+    pub set_cuda: unsafe extern "C" fn(*const c_void),
+    pub set_cuda_kernels: unsafe extern "C" fn(u32),
+    pub set_thread_kernels: unsafe extern "C" fn(i64),
 
     pub empty: unsafe extern "C" fn(i64, *const i64, i32, i32, i32, *mut RawTensor) -> Status,
     pub borrow_host: unsafe extern "C" fn(*const c_void, i64, *const i64, i32, *mut RawTensor) -> Status,
+    pub adopt_host: unsafe extern "C" fn(
+        *mut c_void,
+        i64,
+        *const i64,
+        i32,
+        unsafe extern "C" fn(*mut c_void, *mut c_void),
+        *mut c_void,
+        *mut RawTensor,
+    ) -> Status,
+    pub empty_staging: unsafe extern "C" fn(i64, *const i64, i32, *mut RawTensor) -> Status,
     pub release: unsafe extern "C" fn(RawTensor),
     pub share: unsafe extern "C" fn(RawTensor, *mut RawTensor) -> Status,
     pub data: unsafe extern "C" fn(RawTensor, *mut *mut c_void) -> Status,
     pub shape: unsafe extern "C" fn(RawTensor, *mut i64, *mut *const i64, *mut *const i64) -> Status,
     pub dtype: unsafe extern "C" fn(RawTensor, *mut i32) -> Status,
+    pub device: unsafe extern "C" fn(RawTensor, *mut i32) -> Status,
     pub view: unsafe extern "C" fn(RawTensor, i64, *const i64, *const i64, i64, *mut RawTensor) -> Status,
     pub contiguous: unsafe extern "C" fn(RawTensor, *mut RawTensor) -> Status,
     pub cast: unsafe extern "C" fn(RawTensor, i32, *mut RawTensor) -> Status,
-    pub copy_into: unsafe extern "C" fn(RawTensor, RawTensor) -> Status,
+    pub copy_into: unsafe extern "C" fn(RawTensor, RawTensor, i32) -> Status,
     pub cat: unsafe extern "C" fn(*const RawTensor, i64, i64, *mut RawTensor) -> Status,
     pub index_rows: unsafe extern "C" fn(RawTensor, RawTensor, *mut RawTensor) -> Status,
 
@@ -57,10 +72,20 @@ pub struct Api {
     pub layer_norm: unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, f64, *mut RawTensor) -> Status,
     pub rms_norm: unsafe extern "C" fn(RawTensor, RawTensor, f64, *mut RawTensor) -> Status,
     pub depthwise: unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, *mut RawTensor) -> Status,
+    pub add_norm: unsafe extern "C" fn(
+        RawTensor,
+        RawTensor,
+        RawTensor,
+        RawTensor,
+        f64,
+        *mut RawTensor,
+        *mut RawTensor,
+    ) -> Status,
     pub gated: unsafe extern "C" fn(RawTensor, i32, f64, *mut RawTensor) -> Status,
     pub rotary:
         unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, RawTensor, RawTensor, f64, i32) -> Status,
-    pub attention: unsafe extern "C" fn(RawTensor, *const i64, i64, f64, i32, *mut RawTensor) -> Status,
+    pub attention:
+        unsafe extern "C" fn(RawTensor, *const i64, i64, RawTensor, f64, i32, *mut RawTensor) -> Status,
     pub add_interpolated:
         unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, RawTensor, *mut RawTensor) -> Status,
     pub resample_table: unsafe extern "C" fn(RawTensor, i64, i64, i32, *mut RawTensor) -> Status,
@@ -71,6 +96,12 @@ pub struct Api {
 
 // The library is never unloaded, so the table and its functions live as long as the process.
 static API: OnceLock<&'static Api> = OnceLock::new();
+static FILE: OnceLock<PathBuf> = OnceLock::new();
+
+/// The bridge's file; empty before [`open`].
+pub fn bridge_file() -> &'static Path {
+    FILE.get().map_or(Path::new(""), PathBuf::as_path)
+}
 
 /// Opens the bridge at `path`, whose LibTorch must be in the process already (Python's `import torch` put it there).
 ///
@@ -101,6 +132,7 @@ pub fn open(path: &OsStr) -> Result<()> {
     std::mem::forget(library);
     // SAFETY: plain call into the table.
     check("register_operators", unsafe { (table.register_operators)() }, table)?;
+    let _ = FILE.set(path.into());
     let _ = API.set(table);
     Ok(())
 }
