@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -32,6 +33,8 @@ _open_encoders: weakref.WeakSet[Encoder] = weakref.WeakSet()
 _MOST_TOKENS = 2**31 - 1
 # Seconds that a call can be told to wait for room; far from where clocks end.
 _LONGEST_TIMEOUT = 1e9
+# How long the interpreter's exit waits for threads to come back from native code.
+_LAST_CALLS_SECONDS = 10.0
 
 
 class Encoder:
@@ -424,9 +427,16 @@ def _checked_counts(counts: Iterable[int], items: int) -> list[int]:
 @atexit.register
 def _close_all() -> None:
     """At interpreter exit, before LibTorch is torn down, no worker may be inside it."""
+    closed: list[Encoder] = []
     for encoder in list(_open_encoders):
         try:
             encoder.close()
+            closed.append(encoder)
         except RuntimeError:
             # A forked child: the parent's encoder is not its to close.
             continue
+    # All calls have their answers now. A daemon thread that were still in native code when the interpreter ends would
+    # be torn out of it, which ends the process by a signal.
+    end = time.monotonic() + _LAST_CALLS_SECONDS
+    while any(encoder._native.calls for encoder in closed) and time.monotonic() < end:
+        time.sleep(0.001)

@@ -463,7 +463,9 @@ mod tests {
         let (ticket, reply) = Ticket::new(queue.clone(), None);
         let woken = Arc::new(AtomicUsize::new(0));
         let count = woken.clone();
-        ticket.on_answer(Box::new(move || drop(count.fetch_add(1, Ordering::Relaxed))));
+        ticket.on_answer(Box::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
         drop(reply);
         assert_eq!(woken.load(Ordering::Relaxed), 1);
         assert_eq!(kind(&ticket), Some(ErrorKind::Internal));
