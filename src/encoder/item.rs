@@ -8,7 +8,7 @@ use super::ticket::Reply;
 use crate::Result;
 use crate::family::Grid;
 use crate::pixels::PixelValues;
-use crate::torch::Tensor;
+use crate::torch::{Device, Tensor};
 
 /// Encoded bytes that are kept alive and unchanged until nobody needs them any more.
 pub type Source = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -72,9 +72,10 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// The same result for another: tensors of its own over the same memory.
-    pub(super) fn shared(&self) -> Result<Self> {
-        let tensors = self.tensors.iter().map(|(name, tensor)| Ok((*name, tensor.alias()?)));
+    /// The same result for another, on the host: tensors of its own over the same memory, where it is there already.
+    pub(super) fn shared(&self, device: Device) -> Result<Self> {
+        let moved = |tensor: &Tensor| tensor.alias()?.to_device(device, Device::Cpu);
+        let tensors = self.tensors.iter().map(|(name, tensor)| Ok((*name, moved(tensor)?)));
         let (hash, grids, offsets) = (self.hash.clone(), self.grids.clone(), self.offsets.clone());
         Ok(Self { tensors: tensors.collect::<Result<_>>()?, hash, grids, offsets, times: self.times })
     }

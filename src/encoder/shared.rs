@@ -120,7 +120,7 @@ impl Landing {
                 Ok(Some(entry)) => {
                     answer(entry, &self.hash).map(|answer| Encoded { times: *times, ..answer })
                 }
-                _ => encoded.shared(),
+                _ => encoded.shared(shared.device),
             };
             reply.send(answer);
         }
