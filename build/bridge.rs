@@ -9,7 +9,8 @@ use std::process::Command;
 const OLDEST_HEADERS: (u32, u32) = (2, 14);
 /// Oldest Torch that the compiled bridge runs under.
 const TARGET_VERSION: &str = "0x020b000000000000";
-const SOURCES: &[&str] = &["api", "attention", "common", "kernels", "linear", "norm", "results", "tensor"];
+const SOURCES: &[&str] =
+    &["api", "attention", "common", "cuda", "kernels", "linear", "norm", "results", "tensor"];
 /// Kernel files and the instruction sets they are compiled for, on x86-64.
 const KERNELS: &[(&str, &[&str])] = &[
     ("kernels_base", &[]),
@@ -21,6 +22,7 @@ const KERNELS: &[(&str, &[&str])] = &[
 pub fn compile() -> Result<(), String> {
     println!("cargo:rerun-if-changed=build/bridge.rs");
     println!("cargo:rerun-if-changed=src/torch/bridge");
+    println!("cargo:rerun-if-changed=cuda/api.h");
     for variable in ["MM_TORCH_PYTHON", "PYO3_PYTHON", "MM_BRIDGE_DIR", "CXX", "CXXFLAGS"] {
         println!("cargo:rerun-if-env-changed={variable}");
     }

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import install_wheel
-from tools import elf, wheelfile
+from tools import cuda, elf, wheelfile
 
 PACKAGE = install_wheel.PACKAGE
 NATIVE = f"{PACKAGE}/_native.abi3.so"
 BRIDGE = f"{PACKAGE}/libmm_torch.so"
+CUDA = f"{PACKAGE}/{cuda.LIBRARY}"
 GRAFTS = f"{PACKAGE}.libs"
 
 # The oldest host that is promised: Debian 12.
@@ -24,7 +25,10 @@ NEWEST_GLIBCXX = (3, 4, 30)
 
 # What a host always has. Each of our libraries may need these, its grafts, and what ALSO names.
 SYSTEM = re.compile(r"(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|ld-linux-[\w-]+)\.so(\.\d+)*")
-ALSO = {BRIDGE: {"libtorch_cpu.so"}}
+ALSO = {
+    BRIDGE: r"libtorch_cpu\.so",
+    CUDA: r"libtorch_cuda\.so|libcudart\.so\.{major}|libcublasLt\.so\.{major}",
+}
 
 
 @dataclass
@@ -61,6 +65,7 @@ def inspect(wheel: Path, expected: Expected) -> Report:
         _contents(report, files, expected)
         _record(report, files)
         _libraries(report, files, expected)
+        _gpu_code(report, files, expected)
         _licences(report, files)
         _names(report, wheel, files, expected)
     return report
@@ -78,6 +83,7 @@ def libc_floor(objects: dict[str, elf.SharedObject]) -> tuple[int, ...]:
 
 def _contents(report: Report, files: dict[str, Path], expected: Expected) -> None:
     required = {NATIVE, install_wheel.MANIFEST_PATH} | ({BRIDGE} if expected.bridge else set())
+    required |= {CUDA} if expected.manifest["cuda"] else set()
     for source in sorted(expected.sources.rglob("*")):
         if source.suffix in (".py", ".pyi") or source.name == "py.typed":
             name = f"{PACKAGE}/{source.relative_to(expected.sources).as_posix()}"
@@ -108,11 +114,12 @@ def _record(report: Report, files: dict[str, Path]) -> None:
 def _libraries(report: Report, files: dict[str, Path], expected: Expected) -> None:
     objects = shared_objects(files)
     grafts = {Path(name).name for name in objects if name.startswith(f"{GRAFTS}/")}
+    major = ".".join(str(part) for part in install_wheel.numbers(expected.manifest["cuda"])[:1])
     for name, item in objects.items():
         report.facts.append((name.rpartition("/")[2], "needs " + (", ".join(item.needed) or "nothing")))
-        allowed = grafts | ALSO.get(name, set())
+        also = ALSO.get(name, "").format(major=major)
         for needed in item.needed:
-            if needed not in allowed and not SYSTEM.fullmatch(needed):
+            if needed not in grafts and not re.fullmatch(also, needed) and not SYSTEM.fullmatch(needed):
                 report.problems.append(f"{name} needs {needed}, which a host need not have.")
         wanted = f"$ORIGIN/../{GRAFTS}" if name.startswith(f"{PACKAGE}/") else "$ORIGIN"
         for search_path in item.search_paths:
@@ -135,6 +142,25 @@ def _libraries(report: Report, files: dict[str, Path], expected: Expected) -> No
     report.facts.append(
         ("highest GLIBCXX", dotted(max((item.glibcxx for item in objects.values()), default=())))
     )
+
+
+def _gpu_code(report: Report, files: dict[str, Path], expected: Expected) -> None:
+    if CUDA not in files:
+        return
+    try:
+        code = elf.gpu_code(files[CUDA])
+    except ValueError as error:
+        report.problems.append(f"{error}.")
+        return
+    missing = [number for number in cuda.REQUIRED_ARCHITECTURES if number not in code.machine]
+    if missing:
+        report.problems.append(f"{CUDA} has no machine code for sm_{', sm_'.join(missing)}.")
+    if cuda.OLDEST_ARCHITECTURE not in code.intermediate:
+        report.problems.append(
+            f"{CUDA} has no intermediate code of compute_{cuda.OLDEST_ARCHITECTURE} for other GPUs."
+        )
+    listed = ", ".join(f"sm_{number}" for number in code.machine) or "nothing"
+    report.facts.append(("GPU code", f"{listed}; PTX of {', '.join(code.intermediate) or 'nothing'}"))
 
 
 def _licences(report: Report, files: dict[str, Path]) -> None:

@@ -28,6 +28,8 @@ __all__ = [
     "check_cache",
     "content_hash",
     "content_hash_u64",
+    "cuda_device",
+    "cuda_kernels",
     "decode_batch",
     "decode_image",
     "families",
@@ -38,11 +40,13 @@ __all__ = [
     "make_checkpoint",
     "op_schemas",
     "open_bridge",
+    "open_cuda",
     "prepare",
     "prepare_batch",
     "resize",
     "resize_batch",
     "scaled_dimensions",
+    "set_cuda_kernels",
     "set_plain_ops",
     "set_threads",
     "smart_resize",
@@ -310,6 +314,22 @@ def check_cache(
     memory_bytes: int, disk_path: str | os.PathLike[str] | None, disk_bytes: int, max_entry_bytes: int
 ) -> None:
     """Raises ValueError for settings of a cache that cannot work."""
+# CUDA
+
+def open_cuda(path: str | os.PathLike[str]) -> None:
+    """Opens libmm_cuda.so; the bridge must be open. A second call is a no-op. RuntimeMismatch if it does not load."""
+
+def cuda_device(index: int) -> dict[str, Any]:
+    """ "name", "capability" and "driver" (two numbers each) and "memory" in bytes of a CUDA device.
+
+    RuntimeMismatch says why it cannot be used.
+    """
+
+def cuda_kernels() -> list[tuple[str, bool, str | None]]:
+    """The CUDA library's parts: name, whether it is in use, why the check on a device switched it off."""
+
+def set_cuda_kernels(names: list[str]) -> None:
+    """Uses exactly these parts of the CUDA library from now on; plain operators serve for the others."""
 
 @final
 class Encoder:
@@ -328,6 +348,7 @@ class Encoder:
         decode_policy: str | None = None,
         attention: str | None = None,
         rescale: float | None = None,
+        stream_priority: int | None = None,
         replicas_per_gpu: int | None = None,
         queue_depth: int | None = None,
         queue_tokens: int | None = None,
@@ -349,6 +370,9 @@ class Encoder:
     @property
     def dtype(self) -> str:
         """Element type of the tower, such as "bfloat16"."""
+    @property
+    def stream_priority(self) -> int:
+        """The priority of the workers' streams."""
     @property
     def replicas(self) -> int:
         """Threads that run the tower."""
@@ -417,6 +441,8 @@ class Encoding:
     @property
     def grid_thws(self) -> list[tuple[int, int, int]]:
         """(frames, rows, columns) of each grid, in patches."""
+    def precede(self, stream: int) -> None:
+        """Makes Torch's CUDA stream `stream` wait for the result; a no-op on the CPU."""
     @property
     def milliseconds(self) -> dict[str, float]:
         """Time in each stage: "wait", "decode", "resize", "queue", "forward" and "transfer"."""

@@ -20,6 +20,7 @@ import torch  # noqa: E402  (the host's Torch must fit before the bridge is open
 
 from . import _native, event_loop  # noqa: E402
 from .cache import CacheConfig  # noqa: E402
+from . import device as devices  # noqa: E402
 from .result import ImageMetadata, ImageResult  # noqa: E402
 from .stats import EncoderStats, Histogram  # noqa: E402
 
@@ -36,6 +37,10 @@ _LONGEST_TIMEOUT = 1e9
 class Encoder:
     """A checkpoint's tower, loaded once and used from any thread and event loop of this process.
 
+    On CUDA a result may be read at once on the stream that was current at the call, and on the one that is current
+    when the call returns or its task goes on behind `await`; and dropped while they read. Other streams wait for one
+    of these, as with any tensor of Torch.
+
     checkpoint: folder with config.json, processor files and safetensors weights.
     model: the model's name, such as "zai-org/GLM-5.3-Flash"; results carry it.
     device: "cpu" or "cuda:N".
@@ -51,6 +56,8 @@ class Encoder:
     attention: rounding of DeepSeek's attention: "fused", or "math" for what Torch up to 2.13 gives its own code, all
         in float32 and rounded once; None: fused.
     rescale: factor by which Inkling's images are scaled first; None: as the checkpoint says.
+    stream_priority: below 0, the workers' CUDA streams have Torch's high priority; else its normal one. Torch has no
+        others. The property stream_priority says which one they have.
     replicas_per_gpu: threads that run the tower at the same time, on one copy of the weights, 1 to 32. On the CPU
         they share Torch's compute threads.
     queue_depth, queue_tokens, queue_bytes: images that wait at once, their tokens, and the bytes of their files and
@@ -78,6 +85,7 @@ class Encoder:
         decode_policy: str | None = None,
         attention: str | None = None,
         rescale: float | None = None,
+        stream_priority: int = 1,
         replicas_per_gpu: int = 1,
         queue_depth: int = 64,
         queue_tokens: int = 1 << 18,
@@ -90,6 +98,7 @@ class Encoder:
         if cache is not None and not isinstance(cache, CacheConfig):
             raise TypeError(f"cache must be a CacheConfig or None, not {type(cache).__name__}")
         self._model = model
+        devices.prepare(str(device))
         self._native = _native.Encoder(
             Path(os.fsdecode(checkpoint)),
             model,
@@ -101,6 +110,7 @@ class Encoder:
             decode_policy=decode_policy,
             attention=attention,
             rescale=rescale,
+            stream_priority=_checked_priority(stream_priority),
             replicas_per_gpu=_checked_size("replicas_per_gpu", replicas_per_gpu),
             queue_depth=_checked_size("queue_depth", queue_depth),
             queue_tokens=_checked_size("queue_tokens", queue_tokens),
@@ -134,6 +144,11 @@ class Encoder:
         return getattr(torch, self._native.dtype)
 
     @property
+    def stream_priority(self) -> int:
+        """The priority of the workers' CUDA streams: 0, or the device's highest, below 0. On the CPU 0."""
+        return self._native.stream_priority
+
+    @property
     def replicas_per_gpu(self) -> int:
         """Threads that run the tower."""
         return self._native.replicas
@@ -160,8 +175,9 @@ class Encoder:
         Raises MediaError for a damaged or refused image, QueueFull, and EncoderClosed after close().
         """
         sources, counts = _checked_images(images, expected_tokens)
+        consumer = devices.Consumer(self.device)
         outcomes = self._native.generate(sources, counts, _checked_timeout(timeout))
-        return self._results(outcomes, return_errors)
+        return self._results(outcomes, return_errors, consumer)
 
     async def generate_async(
         self,
@@ -177,8 +193,9 @@ class Encoder:
         ends there, and its result is freed.
         """
         sources, counts = _checked_images(images, expected_tokens)
+        consumer = devices.Consumer(self.device)
         outcomes = await event_loop.outcomes(self._native, sources, counts, _checked_timeout(timeout))
-        return self._results(outcomes, return_errors)
+        return self._results(outcomes, return_errors, consumer)
 
     def encode_image(self, data: bytes, *, timeout: float | None = None) -> dict[str, torch.Tensor]:
         """The tower's outputs for one image, by name.
@@ -186,16 +203,18 @@ class Encoder:
         "embeddings": [tokens, columns]; "grid_thws": int64 [1, 3]; "embedding_offsets": int64 [2]; and what
         else the family's tower gives. timeout: as of generate().
         """
+        consumer = devices.Consumer(self.device)
         (outcome,) = self._native.generate([_as_bytes(data)], None, _checked_timeout(timeout))
-        return self._outputs(outcome)
+        return self._outputs(outcome, consumer)
 
     async def encode_image_async(
         self, data: bytes, *, timeout: float | None = None
     ) -> dict[str, torch.Tensor]:
         """encode_image(), awaited, as generate_async() is."""
         sources = [_as_bytes(data)]
+        consumer = devices.Consumer(self.device)
         (outcome,) = await event_loop.outcomes(self._native, sources, None, _checked_timeout(timeout))
-        return self._outputs(outcome)
+        return self._outputs(outcome, consumer)
 
     def encode_pixels(
         self,
@@ -214,8 +233,9 @@ class Encoder:
         if matrix.dtype != torch.float32:
             matrix = matrix.view(torch.uint16)
         grids = [_checked_grid(grid) for grid in grid_thws]
+        consumer = devices.Consumer(self.device)
         outcome = self._native.encode_pixels(matrix.numpy(), grids, _checked_timeout(timeout))
-        return self._outputs(outcome)
+        return self._outputs(outcome, consumer)
 
     def warmup(self, sizes: Iterable[tuple[int, int]]) -> None:
         """Run a blank image of each (width, height) on every replica, so that no request pays for the first touch.
@@ -245,12 +265,15 @@ class Encoder:
         return self._native.cache_stats()
 
     def _results(
-        self, outcomes: list[_native.Encoding | BaseException], return_errors: bool
+        self,
+        outcomes: list[_native.Encoding | BaseException],
+        return_errors: bool,
+        consumer: devices.Consumer,
     ) -> list[ImageResult]:
         results: list[Any] = []
         for index, outcome in enumerate(outcomes):
             if not isinstance(outcome, BaseException):
-                results.append(self._result(outcome))
+                results.append(self._result(outcome, consumer))
             elif return_errors:
                 results.append(outcome)
             else:
@@ -259,18 +282,20 @@ class Encoder:
                 raise outcome
         return results
 
-    def _outputs(self, encoding: _native.Encoding | BaseException) -> dict[str, torch.Tensor]:
+    def _outputs(
+        self, encoding: _native.Encoding | BaseException, consumer: devices.Consumer
+    ) -> dict[str, torch.Tensor]:
         if isinstance(encoding, BaseException):
             raise encoding
-        outputs = dict(zip(encoding.names, _take(encoding.id), strict=True))
+        outputs = dict(zip(encoding.names, consumer.receive(encoding, _take(encoding.id)), strict=True))
         # Named, because a host may have set another default device.
         integers = partial(torch.tensor, dtype=torch.int64, device="cpu")
         outputs["grid_thws"] = integers(encoding.grid_thws)
         outputs["embedding_offsets"] = integers(encoding.embedding_offsets)
         return outputs
 
-    def _result(self, encoding: _native.Encoding) -> ImageResult:
-        tensor = _take(encoding.id)[0]
+    def _result(self, encoding: _native.Encoding, consumer: devices.Consumer) -> ImageResult:
+        tensor = consumer.receive(encoding, _take(encoding.id))[0]
         metadata = ImageMetadata(
             model=self._model,
             mm_hash=encoding.mm_hash,
@@ -361,6 +386,12 @@ def _checked_size(name: str, value: int) -> int:
     if type(value) is not int or not 0 < value < 2**63:
         raise ValueError(f"{name} must be a positive integer, not {value!r}")
     return value
+
+
+def _checked_priority(priority: int) -> int:
+    if type(priority) is not int or not -(2**31) <= priority < 2**31:
+        raise ValueError(f"stream_priority must be an integer, not {priority!r}")
+    return priority
 
 
 def _checked_image_size(size: tuple[int, int]) -> tuple[int, int]:

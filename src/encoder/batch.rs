@@ -10,7 +10,7 @@ use super::stats::Counters;
 use crate::family::{Grid, Outputs, Tower};
 use crate::pixels::{PixelValues, Samples};
 use crate::prepare::Preprocessor;
-use crate::torch::{Device, Tensor};
+use crate::torch::{Device, Event, Stream, Tensor};
 use crate::{Error, Result};
 
 /// A tower and what is known of its outputs.
@@ -18,13 +18,16 @@ pub(super) struct Forward {
     pub tower: Box<dyn Tower>,
     pub preprocessor: Preprocessor,
     pub device: Device,
+    /// On CUDA, the moment from which the weights may be read.
+    pub loaded: Option<Event>,
 }
 
 impl Forward {
     /// Runs the items in one forward where there are several, and answers each.
     ///
-    /// Where that forward fails the items run one by one, so that a failure stays with its item.
-    pub fn run(&self, mut items: Vec<Item>, queue: &Queue) {
+    /// Where that forward fails the items run one by one, so that a failure stays with its item. `stream` is the calling
+    /// thread's.
+    pub fn run(&self, mut items: Vec<Item>, queue: &Queue, stream: &Stream) {
         let mut running = Running { queue, items: items.len() };
         let counters = queue.counters();
         let start = Instant::now();
@@ -32,7 +35,7 @@ impl Forward {
             item.times.queue = start - item.since;
         }
         if items.len() > 1
-            && let Ok(encoded) = guarded(|| self.together(&items, counters))
+            && let Ok(encoded) = guarded(|| self.together(&items, counters, stream))
         {
             for (item, encoded) in items.into_iter().zip(encoded) {
                 running.answer(item, Ok(encoded));
@@ -44,19 +47,21 @@ impl Forward {
                 counters.abandoned(1);
                 continue;
             }
-            let answer = guarded(|| self.alone(&item, counters));
+            let answer = guarded(|| self.alone(&item, counters, stream));
             running.answer(item, answer);
         }
     }
 
-    fn alone(&self, item: &Item, counters: &Counters) -> Result<Encoded> {
+    fn alone(&self, item: &Item, counters: &Counters, stream: &Stream) -> Result<Encoded> {
         let start = Instant::now();
         counters.forward();
         let outputs = self.outputs(pixels(item)?, &item.grids, item.tokens())?;
-        Ok(encoded(item, named(outputs), start.elapsed(), Duration::ZERO))
+        let mut encoded = encoded(item, named(outputs), start.elapsed(), Duration::ZERO);
+        encoded.ready = stream.mark()?.map(Arc::new);
+        Ok(encoded)
     }
 
-    fn together(&self, items: &[Item], counters: &Counters) -> Result<Vec<Encoded>> {
+    fn together(&self, items: &[Item], counters: &Counters, stream: &Stream) -> Result<Vec<Encoded>> {
         let start = Instant::now();
         let parts = items.iter().map(|item| Ok(&**pixels(item)?)).collect::<Result<Vec<_>>>()?;
         let packed = pack(&parts)?;
@@ -80,6 +85,10 @@ impl Forward {
             apart.push(encoded(item, own, forward, start.elapsed()));
             row = end;
         }
+        let ready = stream.mark()?.map(Arc::new);
+        for encoded in &mut apart {
+            encoded.ready.clone_from(&ready);
+        }
         Ok(apart)
     }
 
@@ -88,9 +97,9 @@ impl Forward {
         let shape = [pixels.rows, pixels.columns];
         let run = |x: &Tensor| self.tower.forward(x, grids);
         let outputs = match &pixels.samples {
-            Samples::F32(samples) => Tensor::with_borrowed(samples, &shape, run),
-            Samples::Bf16(samples) => Tensor::with_borrowed(samples, &shape, run),
-            Samples::F16(samples) => Tensor::with_borrowed(samples, &shape, run),
+            Samples::F32(samples) => Tensor::with_input(samples, &shape, self.device, run),
+            Samples::Bf16(samples) => Tensor::with_input(samples, &shape, self.device, run),
+            Samples::F16(samples) => Tensor::with_input(samples, &shape, self.device, run),
         }?;
         let rows = outputs.embeddings.shape()?;
         if rows != [tokens, self.preprocessor.family().embedding_columns()] {
@@ -155,6 +164,7 @@ fn encoded(
     (times.forward, times.transfer) = (forward, transfer);
     Encoded {
         tensors,
+        ready: None,
         hash: item.hash.clone().unwrap_or_default(),
         grids: item.grids.clone(),
         offsets: item.offsets.clone(),

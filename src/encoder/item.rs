@@ -8,7 +8,7 @@ use super::ticket::Reply;
 use crate::Result;
 use crate::family::Grid;
 use crate::pixels::PixelValues;
-use crate::torch::{Device, Tensor};
+use crate::torch::{Device, Event, Tensor};
 
 /// Encoded bytes that are kept alive and unchanged until nobody needs them any more.
 pub type Source = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -61,6 +61,8 @@ impl Times {
 pub struct Encoded {
     /// The tensors by name; "embeddings" first.
     pub tensors: Vec<(&'static str, Tensor)>,
+    /// On CUDA, the moment from which the tensors may be read; whoever reads them on another stream waits for it.
+    pub ready: Option<Arc<Event>>,
     /// Identity of source and choices; empty for prepared pixels.
     pub hash: String,
     /// Patch grids.
@@ -72,12 +74,26 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// The same result for another, on the host: tensors of its own over the same memory, where it is there already.
-    pub(super) fn shared(&self, device: Device) -> Result<Self> {
-        let moved = |tensor: &Tensor| tensor.alias()?.to_device(device, Device::Cpu);
-        let tensors = self.tensors.iter().map(|(name, tensor)| Ok((*name, moved(tensor)?)));
-        let (hash, grids, offsets) = (self.hash.clone(), self.grids.clone(), self.offsets.clone());
-        Ok(Self { tensors: tensors.collect::<Result<_>>()?, hash, grids, offsets, times: self.times })
+    /// The same result in the host's memory, copied behind all work on the calling thread's stream.
+    pub(super) fn on_host(mut self) -> Result<Self> {
+        for (_, tensor) in &mut self.tensors {
+            *tensor = tensor.copied(Device::Cpu)?;
+        }
+        self.ready = None;
+        Ok(self)
+    }
+
+    /// The same result for another: tensors of its own over the same memory.
+    pub(super) fn shared(&self) -> Result<Self> {
+        let tensors = self.tensors.iter().map(|(name, tensor)| Ok((*name, tensor.alias()?)));
+        Ok(Self {
+            tensors: tensors.collect::<Result<_>>()?,
+            ready: self.ready.clone(),
+            hash: self.hash.clone(),
+            grids: self.grids.clone(),
+            offsets: self.offsets.clone(),
+            times: self.times,
+        })
     }
 }
 

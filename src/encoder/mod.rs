@@ -52,6 +52,7 @@ pub struct Encoder {
     shared: Option<Arc<Shared>>,
     queue: Arc<Queue>,
     threads: Threads,
+    stream_priority: i32,
     process: u32,
 }
 
@@ -69,6 +70,11 @@ impl Encoder {
     /// The dtype of the tower and its embeddings.
     pub fn dtype(&self) -> Dtype {
         self.dtype
+    }
+
+    /// The priority of the workers' streams: 0, or below 0 on CUDA where a high one was asked for.
+    pub fn stream_priority(&self) -> i32 {
+        self.stream_priority
     }
 
     /// How much runs and waits at once.

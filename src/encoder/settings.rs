@@ -39,6 +39,8 @@ pub struct Settings {
     pub options: Options,
     /// What the decoder does where engines disagree; none: the family's reference.
     pub policy: Option<DecodePolicy>,
+    /// Wish for the priority of the workers' streams: below 0 high, else normal. The host has none.
+    pub stream_priority: i32,
     /// How much runs and waits at once.
     pub load: Load,
     /// Where finished results are kept; none: nowhere.

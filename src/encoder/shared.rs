@@ -6,7 +6,7 @@ use super::item::{Encoded, Item, Times};
 use super::ticket::{Reply, Ticket};
 use crate::cache::{Cache, Entry, FlightId, Flights, Waiting};
 use crate::torch::Device;
-use crate::{Dtype, Result};
+use crate::{Dtype, Error, Result};
 
 /// A cache and the computations under way for it.
 pub(super) struct Shared {
@@ -60,6 +60,7 @@ impl Shared {
 pub(super) fn answer(entry: &Entry, hash: &str) -> Result<Encoded> {
     Ok(Encoded {
         tensors: entry.tensors()?,
+        ready: None,
         hash: hash.to_owned(),
         grids: entry.grids().to_vec(),
         offsets: entry.offsets().to_vec(),
@@ -115,14 +116,20 @@ impl Landing {
             // No memory for the copy: the result itself is there.
             shared.cache.bypassed();
         }
+        let times = *times;
+        // With a cache results are in the host's memory, those that are too large for it as well.
+        let other = match &kept {
+            Ok(Some(_)) => None,
+            _ if shared.device == Device::Cpu => Some(Ok(encoded)),
+            _ => Some(encoded.on_host()),
+        };
         for reply in shared.flights.land(id) {
-            let answer = match &kept {
-                Ok(Some(entry)) => {
-                    answer(entry, &self.hash).map(|answer| Encoded { times: *times, ..answer })
-                }
-                _ => encoded.shared(shared.device),
-            };
-            reply.send(answer);
+            reply.send(match (&kept, &other) {
+                (Ok(Some(entry)), _) => answer(entry, &self.hash).map(|answer| Encoded { times, ..answer }),
+                (_, Some(Ok(encoded))) => encoded.shared(),
+                (_, Some(Err(error))) => Err(error.clone()),
+                (_, None) => Err(Error::internal("a result is neither kept nor there")),
+            });
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::cache::{Cache, CacheConfig, Identity, binary_identity};
 use crate::checkpoint::{Checkpoint, Selection};
 use crate::family::{Loader, WeightNames};
 use crate::prepare::Preprocessor;
-use crate::torch::{self, Device};
+use crate::torch::{self, Device, Stream};
 use crate::{Dtype, Error, Result};
 
 /// Called with bytes read and bytes in all while weights load.
@@ -27,11 +27,8 @@ impl Encoder {
     pub fn open(settings: Settings, progress: Progress<'_>) -> Result<Self> {
         settings.load.check()?;
         settings.cache.as_ref().map_or(Ok(()), CacheConfig::check)?;
-        if let Device::Cuda(_) = settings.device {
-            return Err(Error::runtime(format!(
-                "device {} needs the CUDA library libmm_cuda.so, which this wheel does not have: use device=\"cpu\"",
-                settings.device
-            )));
+        if let Device::Cuda(index) = settings.device {
+            torch::cuda::device(index)?;
         }
         let (mut preprocessor, checkpoint) = Preprocessor::open(
             &settings.checkpoint,
@@ -52,25 +49,32 @@ impl Encoder {
         let read = AtomicU64::new(0);
         let count = |bytes: u64| progress(read.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
         // On a thread of its own: gradient mode belongs to a thread, and the caller's is not ours to change.
-        let tower = thread::scope(|scope| {
+        let (tower, loaded) = thread::scope(|scope| {
             let loaded = scope.spawn(|| {
                 torch::disable_gradients()?;
-                preprocessor.family().load(&Loader::new(&selection, dtype, settings.device, &count))
+                let stream = Stream::enter(settings.device, settings.stream_priority)?;
+                torch::self_check::run(settings.device)?;
+                let loader = Loader::new(&selection, dtype, settings.device, &count);
+                let tower = preprocessor.family().load(&loader)?;
+                Ok((tower, stream.mark()?))
             });
             loaded.join().unwrap_or_else(|_| Err(Error::internal("loading the tower panicked")))
         })?;
-        let forward = Forward { tower, preprocessor: preprocessor.clone(), device: settings.device };
-        let encoder = Self {
+        let forward = Forward { tower, preprocessor: preprocessor.clone(), device: settings.device, loaded };
+        let mut encoder = Self {
             preprocessor,
             device: settings.device,
             dtype,
             shared,
             queue: Arc::new(Queue::new(settings.load, Counters::default())),
             threads: Threads::default(),
+            stream_priority: 0,
             process: std::process::id(),
         };
         // An error drops the encoder, which closes it.
-        worker::start(&encoder.threads, &encoder.queue, forward, settings.load.replicas)?;
+        let (replicas, priority) = (settings.load.replicas, settings.stream_priority);
+        encoder.stream_priority =
+            worker::start(&encoder.threads, &encoder.queue, forward, replicas, priority)?;
         pool::start(&encoder.threads, &encoder.queue, &encoder.preprocessor, dtype)?;
         Ok(encoder)
     }

@@ -55,8 +55,9 @@ impl Encoder {
     #[new]
     #[pyo3(signature = (
         checkpoint, model, device, family=None, *, dtype=None, backend=None, deepstack=None, decode_policy=None,
-        attention=None, rescale=None, replicas_per_gpu=None, queue_depth=None, queue_tokens=None, queue_bytes=None,
-        max_batch_images=None, max_batch_tokens=None, cache=None, runtime="", progress=None
+        attention=None, rescale=None, stream_priority=None, replicas_per_gpu=None, queue_depth=None,
+        queue_tokens=None, queue_bytes=None, max_batch_images=None, max_batch_tokens=None, cache=None, runtime="",
+        progress=None
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -71,6 +72,7 @@ impl Encoder {
         decode_policy: Option<&str>,
         attention: Option<&str>,
         rescale: Option<f64>,
+        stream_priority: Option<i32>,
         replicas_per_gpu: Option<usize>,
         queue_depth: Option<usize>,
         queue_tokens: Option<usize>,
@@ -98,6 +100,7 @@ impl Encoder {
             dtype: dtype.map(Dtype::parse).transpose()?,
             options: options(backend, deepstack, attention, rescale)?,
             policy: decode_policy.map(DecodePolicy::preset).transpose()?,
+            stream_priority: stream_priority.unwrap_or(0),
             load,
             cache: cache.map(super::cache::config).transpose()?,
             runtime: runtime.to_owned(),
@@ -120,6 +123,11 @@ impl Encoder {
     #[getter]
     fn device(&self) -> String {
         self.encoder.device().to_string()
+    }
+
+    #[getter]
+    fn stream_priority(&self) -> i32 {
+        self.encoder.stream_priority()
     }
 
     #[getter]

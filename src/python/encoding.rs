@@ -1,16 +1,20 @@
 //! One item's result on its way to Python.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::encoder::{Encoded, Times};
 use crate::family::Grid;
+use crate::torch::Event;
 use crate::{Result, torch};
 
 /// One item's result; `id` is for `torch.ops.mm_libtorch_encoder.take`. What nobody takes is freed with it.
 #[pyclass(frozen, module = "mm_libtorch_encoder._native")]
 pub struct Encoding {
     id: i64,
+    ready: Option<Arc<Event>>,
     names: Vec<&'static str>,
     hash: String,
     grids: Vec<Grid>,
@@ -21,9 +25,9 @@ pub struct Encoding {
 impl Encoding {
     /// Publishes the tensors of `encoded`.
     pub fn new(encoded: Encoded) -> Result<Self> {
-        let Encoded { tensors, hash, grids, offsets, times } = encoded;
+        let Encoded { tensors, ready, hash, grids, offsets, times } = encoded;
         let (names, tensors) = tensors.into_iter().unzip();
-        Ok(Self { id: torch::publish(tensors)?, names, hash, grids, offsets, times })
+        Ok(Self { id: torch::publish(tensors)?, ready, names, hash, grids, offsets, times })
     }
 }
 
@@ -58,6 +62,11 @@ impl Encoding {
     #[getter]
     fn grid_thws(&self) -> Vec<(u32, u32, u32)> {
         self.grids.iter().map(|grid| (grid.frames, grid.height, grid.width)).collect()
+    }
+
+    /// Makes the CUDA stream `stream`, a number of Torch's, wait for the result; a no-op on the CPU.
+    fn precede(&self, stream: usize) -> PyResult<()> {
+        Ok(self.ready.as_ref().map_or(Ok(()), |ready| ready.precede(stream))?)
     }
 
     /// Milliseconds spent in each stage.

@@ -2,9 +2,11 @@
 #![allow(unsafe_code)]
 
 use std::ptr::null_mut;
+use std::sync::OnceLock;
 
+use super::cuda::{self, Kernel};
 use super::sys::{self, RawTensor};
-use super::tensor::Tensor;
+use super::tensor::{Device, Tensor};
 use crate::{Dtype, Error, Result};
 
 /// A pointwise non-linearity. Discriminants are those of `bridge/api.h`.
@@ -160,6 +162,32 @@ impl LayerNorm {
             unsafe { (api.layer_norm)(x.raw(), self.weight.raw(), self.bias.raw(), self.eps, out) }
         })
     }
+
+    /// `x + y`, both contiguous, and its norm.
+    pub fn forward_sum(&self, x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
+        forward_sum(x, y, Some(&self.weight), Some(&self.bias), self.eps)
+    }
+}
+
+/// Whether norms add their inputs on `device` in the same pass, so that a sum is best left to them.
+pub fn sums_in_norms(device: Device) -> bool {
+    device != Device::Cpu && cuda::is_enabled(Kernel::AddNorm)
+}
+
+/// `x + y` and its norm; without `bias` an RMS norm.
+fn forward_sum(
+    x: &Tensor,
+    y: &Tensor,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<(Tensor, Tensor)> {
+    let mut sum = null_mut();
+    let normed = Tensor::make("add_norm", |api, out| {
+        // SAFETY: all handles are live during the call; null stands for an absent weight or bias.
+        unsafe { (api.add_norm)(x.raw(), y.raw(), optional(weight), optional(bias), eps, &mut sum, out) }
+    })?;
+    Ok((Tensor::from_raw("add_norm", sum)?, normed))
 }
 
 /// RMS norm over the last axis, in float32 and rounded once.
@@ -179,6 +207,11 @@ impl RmsNorm {
             // SAFETY: all handles are live during the call; null stands for an absent weight.
             unsafe { (api.rms_norm)(x.raw(), optional(self.weight.as_ref()), self.eps, out) }
         })
+    }
+
+    /// `x + y`, both contiguous, and its norm.
+    pub fn forward_sum(&self, x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
+        forward_sum(x, y, self.weight.as_ref(), None, self.eps)
     }
 }
 
@@ -242,8 +275,11 @@ pub enum Rounding {
 }
 
 /// Cumulative row counts of independent stretches of a sequence: `[0, n1, n1 + n2, ..]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segments(Vec<i64>);
+pub struct Segments {
+    edges: Vec<i64>,
+    /// The same on the device that attention runs on, as int32; made when it is first asked for.
+    on_device: OnceLock<Tensor>,
+}
 
 impl Segments {
     /// Segments of these lengths, each at least 1.
@@ -257,21 +293,38 @@ impl Segments {
                 .ok_or_else(|| Error::internal("a segment of attention must have between 1 and 2^63 rows"))?;
             edges.push(total);
         }
-        Ok(Self(edges))
+        Ok(Self { edges, on_device: OnceLock::new() })
     }
 
     /// Rows of all segments.
     pub fn rows(&self) -> usize {
-        self.0.last().map_or(0, |&n| n as usize)
+        self.edges.last().map_or(0, |&n| n as usize)
+    }
+
+    /// The edges on `device`; none on the host, or where they pass int32.
+    fn on(&self, device: Device) -> Result<Option<&Tensor>> {
+        if device == Device::Cpu {
+            return Ok(None);
+        }
+        if let Some(edges) = self.on_device.get() {
+            return Ok(Some(edges));
+        }
+        let Some(edges) = self.edges.iter().map(|&n| i32::try_from(n).ok()).collect::<Option<Vec<_>>>()
+        else {
+            return Ok(None);
+        };
+        let edges = Tensor::from_slice_on(&edges, &[edges.len()], device)?;
+        Ok(Some(self.on_device.get_or_init(|| edges)))
     }
 }
 
 /// Softmax attention within each segment of packed `qkv` [rows, 3, heads, dim]; gives [rows, heads * dim].
 pub fn attention(qkv: &Tensor, segments: &Segments, scale: f64, rounding: Rounding) -> Result<Tensor> {
-    let (edges, count) = (segments.0.as_ptr(), segments.0.len() as i64);
+    let (edges, count) = (segments.edges.as_ptr(), segments.edges.len() as i64);
+    let on_device = optional(segments.on(qkv.device()?)?);
     Tensor::make("attention", |api, out| {
-        // SAFETY: the handle is live and the edges outlive the call.
-        unsafe { (api.attention)(qkv.raw(), edges, count, scale, rounding as i32, out) }
+        // SAFETY: both handles are live and the edges outlive the call.
+        unsafe { (api.attention)(qkv.raw(), edges, count, on_device, scale, rounding as i32, out) }
     })
 }
 

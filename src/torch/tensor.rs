@@ -70,6 +70,15 @@ fn code(dtype: Dtype) -> i32 {
 }
 
 const CODE_I64: i32 = 3;
+const CODE_I32: i32 = 5;
+
+/// The arguments `cuda` and `index` of the bridge.
+fn place(device: Device) -> (i32, i32) {
+    match device {
+        Device::Cpu => (0, 0),
+        Device::Cuda(index) => (1, i32::from(index)),
+    }
+}
 
 /// Shape for LibTorch; sizes here are far below `i64::MAX`.
 fn sizes(shape: &[usize]) -> Vec<i64> {
@@ -82,7 +91,12 @@ impl Tensor {
         let api = sys::api()?;
         let mut out = null_mut();
         sys::check(what, call(api, &mut out), api)?;
-        NonNull::new(out).map(Self).ok_or_else(|| Error::internal(format!("{what}: no tensor came back")))
+        Self::from_raw(what, out)
+    }
+
+    /// Takes over a handle that the bridge gave.
+    pub(super) fn from_raw(what: &str, raw: RawTensor) -> Result<Self> {
+        NonNull::new(raw).map(Self).ok_or_else(|| Error::internal(format!("{what}: no tensor came back")))
     }
 
     /// The handle, for calls into the bridge during this borrow.
@@ -92,14 +106,16 @@ impl Tensor {
 
     /// An uninitialised contiguous tensor.
     pub fn empty(shape: &[usize], dtype: Dtype, device: Device) -> Result<Self> {
+        Self::empty_coded(shape, code(dtype), device)
+    }
+
+    /// The same by the bridge's code of an element type.
+    fn empty_coded(shape: &[usize], code: i32, device: Device) -> Result<Self> {
         let shape = sizes(shape);
-        let (cuda, index) = match device {
-            Device::Cpu => (0, 0),
-            Device::Cuda(index) => (1, i32::from(index)),
-        };
+        let (cuda, index) = place(device);
         Self::make("empty", |api, out| {
             // SAFETY: `shape` outlives the call.
-            unsafe { (api.empty)(shape.len() as i64, shape.as_ptr(), code(dtype), cuda, index, out) }
+            unsafe { (api.empty)(shape.len() as i64, shape.as_ptr(), code, cuda, index, out) }
         })
     }
 
@@ -118,30 +134,54 @@ impl Tensor {
 
     /// A tensor on the host with a copy of `elements`.
     pub fn from_slice<T: Element>(elements: &[T], shape: &[usize]) -> Result<Self> {
+        Self::from_slice_on(elements, shape, Device::Cpu)
+    }
+
+    /// A tensor on `device` with a copy of `elements`, which the caller may change at once.
+    ///
+    /// The device copies from pinned memory, in the order of the calling thread's stream; nobody waits for it.
+    pub fn from_slice_on<T: Element>(elements: &[T], shape: &[usize], device: Device) -> Result<Self> {
         if Some(elements.len()) != element_count(shape) {
             return Err(Error::internal(format!(
                 "{} elements do not fill the shape {shape:?}",
                 elements.len()
             )));
         }
-        let sizes = sizes(shape);
-        let tensor = Self::make("empty", |api, out| {
-            // SAFETY: `sizes` outlives the call.
-            unsafe { (api.empty)(sizes.len() as i64, sizes.as_ptr(), T::CODE, 0, 0, out) }
-        })?;
-        // SAFETY: the fresh tensor is contiguous, unshared and holds exactly `elements.len()` elements of T.
-        unsafe {
-            std::ptr::copy_nonoverlapping(elements.as_ptr(), tensor.data()?.cast::<T>(), elements.len())
+        let mut tensor = Self::empty_coded(shape, T::CODE, device)?;
+        let staging = match device {
+            Device::Cpu => None,
+            Device::Cuda(_) => {
+                let sizes = sizes(shape);
+                Some(Self::make("staging", |api, out| {
+                    // SAFETY: `sizes` outlives the call.
+                    unsafe { (api.empty_staging)(sizes.len() as i64, sizes.as_ptr(), T::CODE, out) }
+                })?)
+            }
         };
+        let host = staging.as_ref().unwrap_or(&tensor);
+        if !elements.is_empty() {
+            // SAFETY: the fresh tensor is contiguous, on the host, unshared and holds exactly `elements.len()` elements of T.
+            unsafe {
+                std::ptr::copy_nonoverlapping(elements.as_ptr(), host.data()?.cast::<T>(), elements.len())
+            };
+        }
+        if let Some(staging) = &staging {
+            tensor.copy(staging, true)?;
+        }
         Ok(tensor)
     }
 
-    /// Runs `body` with a tensor that borrows `elements` without a copy; it must not outlive the call.
-    pub fn with_borrowed<T: Element, R>(
+    /// Runs `body` with `elements` as a tensor on `device`: on the host a borrowed one without a copy, which must not
+    /// outlive the call.
+    pub fn with_input<T: Element, R>(
         elements: &[T],
         shape: &[usize],
+        device: Device,
         body: impl FnOnce(&Tensor) -> Result<R>,
     ) -> Result<R> {
+        if device != Device::Cpu {
+            return body(&Self::from_slice_on(elements, shape, device)?);
+        }
         if Some(elements.len()) != element_count(shape) {
             return Err(Error::internal(format!(
                 "{} elements do not fill the shape {shape:?}",
@@ -213,6 +253,20 @@ impl Tensor {
         Ok(data)
     }
 
+    /// The elements in float32, on the host, row by row; waits for the calling thread's stream.
+    pub fn values(&self) -> Result<Vec<f32>> {
+        let wide = self.cast(Dtype::F32)?.contiguous()?;
+        let shape = wide.shape()?;
+        let mut here = Self::empty(&shape, Dtype::F32, Device::Cpu)?;
+        here.copy_from(&wide)?;
+        let count = element_count(&shape).unwrap_or(0);
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        // SAFETY: `here` is fresh, contiguous, on the host, and has `count` elements.
+        Ok(unsafe { std::slice::from_raw_parts(here.data()?.cast::<f32>(), count) }.to_vec())
+    }
+
     /// Sizes, then strides in elements.
     fn geometry(&self) -> Result<(Vec<usize>, Vec<usize>)> {
         let api = sys::api()?;
@@ -242,14 +296,29 @@ impl Tensor {
 
     /// Element type; an error for index tensors.
     pub fn dtype(&self) -> Result<Dtype> {
-        let api = sys::api()?;
-        let mut dtype = 0;
-        // SAFETY: the handle is live during the call.
-        sys::check("dtype", unsafe { (api.dtype)(self.raw(), &mut dtype) }, api)?;
+        let dtype = self.dtype_code()?;
         [Dtype::F32, Dtype::Bf16, Dtype::F16]
             .into_iter()
             .find(|&d| code(d) == dtype)
             .ok_or_else(|| Error::internal("not a floating tensor"))
+    }
+
+    /// The bridge's code of the element type.
+    fn dtype_code(&self) -> Result<i32> {
+        let api = sys::api()?;
+        let mut dtype = 0;
+        // SAFETY: the handle is live during the call.
+        sys::check("dtype", unsafe { (api.dtype)(self.raw(), &mut dtype) }, api)?;
+        Ok(dtype)
+    }
+
+    /// Where the tensor lives.
+    pub fn device(&self) -> Result<Device> {
+        let api = sys::api()?;
+        let mut index = 0;
+        // SAFETY: the handle is live during the call.
+        sys::check("device", unsafe { (api.device)(self.raw(), &mut index) }, api)?;
+        Ok(u16::try_from(index).map_or(Device::Cpu, Device::Cuda))
     }
 
     /// The same elements under another shape; the tensor must be contiguous.
@@ -333,9 +402,14 @@ impl Tensor {
 
     /// Copies the elements of `source`, converting and moving between devices as needed.
     pub fn copy_from(&mut self, source: &Self) -> Result<()> {
+        self.copy(source, false)
+    }
+
+    fn copy(&mut self, source: &Self, background: bool) -> Result<()> {
         let api = sys::api()?;
-        // SAFETY: both handles are live during the call.
-        sys::check("copy", unsafe { (api.copy_into)(self.raw(), source.raw()) }, api)
+        // SAFETY: both handles are live during the call; memory that is read in the background is pinned memory of
+        // LibTorch's allocator, which keeps it until then.
+        sys::check("copy", unsafe { (api.copy_into)(self.raw(), source.raw(), background.into()) }, api)
     }
 
     /// This tensor on `device`; shares memory when it is there already (`from` says where it is).
@@ -343,7 +417,7 @@ impl Tensor {
         if from == device {
             return Ok(self);
         }
-        let mut moved = Self::empty(&self.shape()?, self.dtype()?, device)?;
+        let mut moved = Self::empty_coded(&self.shape()?, self.dtype_code()?, device)?;
         moved.copy_from(&self)?;
         Ok(moved)
     }
@@ -361,6 +435,7 @@ mod sealed {
     impl Sealed for half::bf16 {}
     impl Sealed for half::f16 {}
     impl Sealed for i64 {}
+    impl Sealed for i32 {}
 }
 
 impl Element for f32 {
@@ -374,6 +449,9 @@ impl Element for half::f16 {
 }
 impl Element for i64 {
     const CODE: i32 = CODE_I64;
+}
+impl Element for i32 {
+    const CODE: i32 = CODE_I32;
 }
 
 fn element_count(shape: &[usize]) -> Option<usize> {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ FITTING_BRIDGE = {
     "operators": 2,
     "other_operators": [],
     "devices": [{"device": "cpu", "title": "", "works": True, "milliseconds": 1.25}],
+    "cuda": {"problem": 'device "cuda:0" cannot be used', "gpu": None, "kernels": []},
 }
 
 
@@ -69,6 +71,26 @@ def test_this_host(process: Cli) -> None:
         "avx512",
     )
     assert facts["cpu_features"]["pixels"] == facts["cpu_features"]["available"][-1]
+
+
+def test_what_is_known_of_cuda(process: Cli) -> None:
+    cuda = json.loads(process("doctor", "--json").out)["bridge"]["cuda"]
+    assert (cuda["problem"] is None) == (cuda["gpu"] is not None)
+    if not torch.cuda.is_available():
+        assert cuda["problem"].startswith('device "cuda:0" ')
+
+
+def test_the_switches_of_cuda_are_shown() -> None:
+    kernels = [
+        ["norm", True, None],
+        ["rotary", False, "cuda:0: differs from its plain form"],
+        ["gated", False, None],
+    ]
+    gpu = {"name": "H100", "capability": [9, 0], "driver": [13, 0], "memory": 1 << 36}
+    text = doctor._cuda_section({"problem": None, "gpu": gpu, "kernels": kernels})
+    assert "knows CUDA up to 13.0" in text
+    assert re.search(r"kernels on +norm\n", text)
+    assert "rotary (cuda:0: differs from its plain form), gated" in text
 
 
 def test_kernels_can_be_capped(process: Cli) -> None:

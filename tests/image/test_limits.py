@@ -63,13 +63,13 @@ def claims(width: int, height: int) -> dict[str, bytes]:
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "gif", "bmp", "ppm", "tiff"])
 def test_pixels_are_refused_from_the_header(kind: str) -> None:
     data = claims(14_000, 14_000)[kind]
-    start = time.perf_counter()
+    start = time.thread_time()
     for call in (_native.decode_image, _native.image_header):
         with pytest.raises(
             _native.MediaError, match=rf"{kind} .*14000x14000 has 196000000 pixels.*134217728"
         ):
             call(data)
-    assert time.perf_counter() - start < 0.01
+    assert time.thread_time() - start < 0.01
 
 
 @pytest.mark.parametrize("kind", ["png", "bmp", "ppm", "tiff"])
@@ -132,15 +132,18 @@ def test_large_photographs_pass() -> None:
     assert np.array_equal(got[0, 0], got[-1, -1])
 
 
+# VmHWM, for getrusage's figure counts the parent's memory from before the program began. NumPy is imported first.
 PEAK = """
-    import resource, sys
+    import sys
     from mm_libtorch_encoder import _native
+    def field(name):
+        lines = open("/proc/self/status").read().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(name))
+    _native.decode_image(b"P6 1 1 255 rgb")
     data = open(sys.argv[1], "rb").read()
-    _native.image_header(data)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = field("VmRSS")
     pixels = _native.decode_image(data, sys.argv[2])
-    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print((after - before) * 1024, pixels.nbytes)
+    print((field("VmHWM") - before) * 1024, pixels.nbytes)
 """
 
 

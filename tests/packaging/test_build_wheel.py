@@ -106,12 +106,12 @@ def test_a_bridge_of_another_build_never_gets_in(tmp_path: Path) -> None:
         (package / name).write_bytes(b"from the source tree")
     fresh = tmp_path / "libmm_torch.so"
     fresh.write_bytes(b"of this build")
-    build_wheel.add_bridge(tmp_path / "wheel", fresh, wanted=True)
+    build_wheel.add_libraries(tmp_path / "wheel", fresh, wanted=True)
     assert sorted(path.name for path in package.iterdir()) == ["_native.abi3.so", "libmm_torch.so"]
     assert (package / "libmm_torch.so").read_bytes() == b"of this build"
     fresh.unlink()
     with pytest.raises(install_wheel.Failure, match="made no LibTorch bridge"):
-        build_wheel.add_bridge(tmp_path / "wheel", fresh, wanted=True)
+        build_wheel.add_libraries(tmp_path / "wheel", fresh, wanted=True)
 
 
 def test_build_rs_looks_again_when_torch_or_the_bridge_folder_changes(root: Path) -> None:

@@ -166,6 +166,7 @@ def report(facts: dict[str, Any]) -> str:
         sections.append("Fit\n" + table.text())
     sections.append(_cpu_section(facts["cpu_features"], bridge))
     if bridge:
+        sections.append(_cuda_section(bridge["cuda"]))
         sections.append(_section("Devices", *((item["device"], _device(item)) for item in bridge["devices"])))
     sections.append(
         "This installation does not work here." if facts["problems"] else "This installation works here."
@@ -215,6 +216,21 @@ def _cpu_section(features: dict[str, Any], bridge: dict[str, Any] | None) -> str
             ("operators", f"{expected} of {bridge['operators']} as expected"),
         ]
     return _section("CPU features", *rows)
+
+
+def _cuda_section(cuda: dict[str, Any]) -> str:
+    rows = []
+    if cuda["gpu"]:
+        driver = ".".join(map(str, cuda["gpu"]["driver"]))
+        rows.append(("driver", f"knows CUDA up to {driver}"))
+    if cuda["problem"]:
+        rows.append(("not usable", cuda["problem"]))
+    on = [name for name, used, _ in cuda["kernels"] if used]
+    off = [f"{name} ({reason})" if reason else name for name, used, reason in cuda["kernels"] if not used]
+    if cuda["kernels"]:
+        rows.append(("kernels on", ", ".join(on) or "none"))
+        rows.append(("kernels off", ", ".join(off) or "none"))
+    return _section("CUDA", *rows)
 
 
 def _device(item: dict[str, Any]) -> str:

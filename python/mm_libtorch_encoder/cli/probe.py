@@ -40,7 +40,23 @@ def findings() -> dict[str, Any]:
             name for name, overload, schema in operators if not _same(torch, name, overload, schema)
         ],
         "devices": _devices(torch),
+        # Behind the devices: opening an encoder on one checks the kernels there.
+        "cuda": _cuda(),
     }
+
+
+def _cuda() -> dict[str, Any]:
+    """The CUDA library: what keeps it from being used, and which of its parts are in use."""
+    from mm_libtorch_encoder import _native, device
+
+    fact: dict[str, Any] = {"problem": None, "gpu": None, "kernels": []}
+    try:
+        device.prepare("cuda:0")
+        fact["kernels"] = _native.cuda_kernels()
+        fact["gpu"] = _native.cuda_device(0)
+    except RuntimeError as error:
+        fact["problem"] = str(error)
+    return fact
 
 
 def _same(torch: Any, name: str, overload: str, schema: str) -> bool:

@@ -89,11 +89,14 @@ class Tower:
 
     def encode(self, data: bytes) -> Encoded:
         """Encodes one image. Raises what `Encoder.generate` raises."""
+        from ..device import Consumer
+
         outline = self.outline(data)
         encoding = self.encoder._native.generate([data], None)[0]
         if isinstance(encoding, BaseException):
             raise encoding
-        return Encoded(outline, encoding.mm_hash, encoding.milliseconds, self.encoder._outputs(encoding))
+        outputs = self.encoder._outputs(encoding, Consumer(self.encoder.device))
+        return Encoded(outline, encoding.mm_hash, encoding.milliseconds, outputs)
 
     def heading(self, checkpoint: str) -> str:
         """A line on what was opened."""

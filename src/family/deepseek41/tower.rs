@@ -4,7 +4,7 @@
 use super::config::VisionConfig;
 use super::processor::token_grid;
 use crate::Result;
-use crate::family::parts::{Block, Mlp, SelfAttention, TowerLayout, rotary};
+use crate::family::parts::{Block, Mlp, Residual, SelfAttention, TowerLayout, rotary};
 use crate::family::{Grid, Loader, Outputs};
 use crate::torch::ops::{Activation, Linear, RmsNorm, RotaryPairs, Rounding, cat};
 use crate::torch::{Device, Tensor};
@@ -120,11 +120,11 @@ impl crate::family::Tower for Tower {
         let angles = rotary::axial(grids, 1, config.head_dim, config.rope_theta);
         let rotary = TowerLayout::rotary(&angles, RotaryPairs::Halves, self.device)?;
         let segments = TowerLayout::frame_segments(grids)?;
-        let mut x = self.patch_embed.forward(pixels)?;
+        let mut x = Residual::new(self.patch_embed.forward(pixels)?, self.device);
         for block in &self.blocks {
-            x = block.forward(&x, Some(&rotary), &segments)?;
+            x = block.forward(x, Some(&rotary), &segments)?;
         }
-        let windows = self.windows(&self.norm.forward(&x)?, grids)?;
+        let windows = self.windows(&self.norm.forward(x.settle()?)?, grids)?;
         Ok(self.spans(&self.aligner.forward(&windows)?, grids)?.into())
     }
 }

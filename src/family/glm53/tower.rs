@@ -2,7 +2,7 @@
 
 use super::config::VisionConfig;
 use crate::Result;
-use crate::family::parts::{Block, Mlp, SelfAttention, TowerLayout, rotary};
+use crate::family::parts::{Block, Mlp, Residual, SelfAttention, TowerLayout, rotary};
 use crate::family::{Grid, Loader, Outputs};
 use crate::torch::ops::{Activation, LayerNorm, Linear, QkNorm, RmsNorm, RotaryPairs, Rounding, activate};
 use crate::torch::{Device, Tensor};
@@ -67,11 +67,11 @@ impl crate::family::Tower for Tower {
         let angles = rotary::axial(grids, config.merge, config.head_dim(), config.rope_theta);
         let rotary = TowerLayout::rotary(&angles, RotaryPairs::Halves, self.device)?;
         let segments = TowerLayout::frame_segments(grids)?;
-        let mut x = self.patch_embed.forward(pixels)?;
+        let mut x = Residual::new(self.patch_embed.forward(pixels)?, self.device);
         for block in &self.blocks {
-            x = block.forward(&x, Some(&rotary), &segments)?;
+            x = block.forward(x, Some(&rotary), &segments)?;
         }
-        Ok(self.merger.forward(&self.post_norm.forward(&x)?, config)?.into())
+        Ok(self.merger.forward(&self.post_norm.forward(x.settle()?)?, config)?.into())
     }
 }
 

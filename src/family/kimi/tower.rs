@@ -4,7 +4,7 @@
 use super::config::{NormKind, Projector, VisionConfig};
 use crate::Result;
 use crate::family::parts::{
-    Block, Mlp, Norm, NormPlace, PatchMerger, SelfAttention, TowerLayout, patch_grid, rotary,
+    Block, Mlp, Norm, NormPlace, PatchMerger, Residual, SelfAttention, TowerLayout, patch_grid, rotary,
 };
 use crate::family::{Grid, Loader, Outputs};
 use crate::torch::ops::{
@@ -123,16 +123,16 @@ impl Tower {
             }
             first += grid.patches();
         }
-        let place = |tensor: Tensor| tensor.to_device(Device::Cpu, self.device);
         if frames == 1 {
-            return index_rows(x, &place(Tensor::from_slice(&index, &[rows])?)?);
+            return index_rows(x, &Tensor::from_slice_on(&index, &[rows], self.device)?);
         }
         let zeros = Tensor::filled(&[rows, self.config.hidden], self.dtype, |bytes| {
             bytes.fill(0);
             Ok(())
         })?;
-        let index = place(Tensor::from_slice(&index, &[taps, rows])?)?;
-        add_interpolated(&place(zeros)?, x, &index, &place(Tensor::from_slice(&weight, &[taps, rows])?)?)
+        let index = Tensor::from_slice_on(&index, &[taps, rows], self.device)?;
+        let weight = Tensor::from_slice_on(&weight, &[taps, rows], self.device)?;
+        add_interpolated(&zeros.to_device(Device::Cpu, self.device)?, x, &index, &weight)
     }
 }
 
@@ -142,11 +142,12 @@ impl crate::family::Tower for Tower {
         let angles = rotary::interleaved(grids, 1, self.config.head_dim, THETA);
         let rotary = TowerLayout::rotary(&angles, RotaryPairs::Neighbours, self.device)?;
         let segments = TowerLayout::grid_segments(grids)?;
-        let mut x = add(&self.patch_embed.forward(pixels)?, &self.positions(grids)?)?;
+        let mut x =
+            Residual::new(add(&self.patch_embed.forward(pixels)?, &self.positions(grids)?)?, self.device);
         for block in &self.blocks {
-            x = block.forward(&x, Some(&rotary), &segments)?;
+            x = block.forward(x, Some(&rotary), &segments)?;
         }
-        let x = self.pooled(&self.final_norm.forward(&x)?, grids)?;
+        let x = self.pooled(&self.final_norm.forward(x.settle()?)?, grids)?;
         Ok(self.projector.forward(&x)?.into())
     }
 }

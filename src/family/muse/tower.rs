@@ -4,7 +4,7 @@
 use super::config::VisionConfig;
 use crate::Result;
 use crate::family::parts::position_table::{Alignment, taps};
-use crate::family::parts::{Block, Mlp, SelfAttention, TowerLayout, Windows, patch_grid, rotary};
+use crate::family::parts::{Block, Mlp, Residual, SelfAttention, TowerLayout, Windows, patch_grid, rotary};
 use crate::family::{Grid, Loader, Outputs};
 use crate::torch::ops::{Activation, LayerNorm, Linear, RmsNorm, RotaryPairs, Rounding, Segments, activate};
 use crate::torch::{Device, Tensor};
@@ -101,9 +101,9 @@ impl crate::family::Tower for Tower {
         let whole = TowerLayout::frame_segments(grids)?;
         let parts = Segments::from_lengths(windows.lengths.iter().copied())?;
         let x = self.norm_pre.forward(&self.embed(pixels, grids)?)?;
-        let mut x = TowerLayout::picked(&x, &windows.order, self.device)?;
+        let mut x = Residual::new(TowerLayout::picked(&x, &windows.order, self.device)?, self.device);
         for (block, &full) in self.blocks.iter().zip(&config.full) {
-            x = block.forward(&x, Some(&rotary), if full { &whole } else { &parts })?;
+            x = block.forward(x, Some(&rotary), if full { &whole } else { &parts })?;
         }
         // Out of the windows, the patches of a token side by side.
         let places = windows.inverse();
@@ -111,7 +111,7 @@ impl crate::family::Tower for Tower {
             .into_iter()
             .map(|patch| places.get(patch as usize).copied().unwrap_or(0))
             .collect();
-        let x = TowerLayout::picked(&self.norm_post.forward(&x)?, &rows, self.device)?;
+        let x = TowerLayout::picked(&self.norm_post.forward(x.settle()?)?, &rows, self.device)?;
         let joined = x.reshape(&[rows.len() / config.block(), config.block() * config.hidden])?;
         let adapted = activate(&self.adapter.forward(&joined)?, Activation::Gelu)?;
         Ok(self.norm_out.forward(&self.projection.forward(&adapted)?)?.into())

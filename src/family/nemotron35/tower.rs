@@ -5,7 +5,7 @@ use super::config::{MERGE, VisionConfig};
 use super::names::{layer_scale, radio};
 use crate::Result;
 use crate::family::parts::position_table::{Alignment, taps};
-use crate::family::parts::{Block, Mlp, SelfAttention, TowerLayout, patch_grid};
+use crate::family::parts::{Block, Mlp, Residual, SelfAttention, TowerLayout, patch_grid};
 use crate::family::{Grid, Loader, Outputs};
 use crate::torch::ops::{Activation, LayerNorm, Linear, RmsNorm, Rounding, Segments, cat};
 use crate::torch::{Device, Tensor};
@@ -108,13 +108,13 @@ impl crate::family::Tower for Tower {
     fn forward(&self, pixels: &Tensor, grids: &[Grid]) -> Result<Outputs> {
         let config = &self.config;
         let segments = Segments::from_lengths(grids.iter().map(|grid| config.prefix + grid.patches()))?;
-        let mut x = self.sequences(self.embed(pixels, grids)?, grids)?;
+        let mut x = Residual::new(self.sequences(self.embed(pixels, grids)?, grids)?, self.device);
         for block in &self.blocks {
-            x = block.forward(&x, None, &segments)?;
+            x = block.forward(x, None, &segments)?;
         }
         // The prefix rows end here; the patches of a token come side by side.
         let rows = patch_grid::block_rows(grids, MERGE, config.prefix);
-        let mut x = TowerLayout::picked(&x, &rows, self.device)?;
+        let mut x = TowerLayout::picked(x.settle()?, &rows, self.device)?;
         if let Some(norm) = &self.final_norm {
             x = norm.forward(&x)?;
         }

@@ -1,5 +1,6 @@
 //! Self-attention within segments, q, k and v from one linear layer.
 
+use super::Residual;
 use crate::Result;
 use crate::torch::Tensor;
 use crate::torch::ops::{Linear, QkNorm, Rotary, Rounding, Segments, attention};
@@ -21,19 +22,19 @@ pub struct SelfAttention {
 }
 
 impl SelfAttention {
-    /// `residual` plus the attention of `x` [rows, columns] within `segments`, q and k turned by `rotary`.
-    pub fn added_to(
+    /// Adds to `residual` the attention of `x` [rows, columns] within `segments`, q and k turned by `rotary`.
+    pub fn add_to(
         &self,
-        residual: &Tensor,
+        residual: &mut Residual,
         x: &Tensor,
         rotary: Option<&Rotary>,
         segments: &Segments,
-    ) -> Result<Tensor> {
+    ) -> Result<()> {
         let mut qkv = self.qkv.forward(x)?.reshape(&[segments.rows(), 3, self.heads, self.dim])?;
         if let Some(rotary) = rotary {
             rotary.apply(&mut qkv, self.qk_norm.as_ref())?;
         }
         let mixed = attention(&qkv, segments, (self.dim as f64).powf(-0.5), self.rounding)?;
-        self.proj.added_to(residual, &mixed)
+        residual.add(&self.proj, &mixed)
     }
 }

@@ -1,8 +1,7 @@
 //! The pre-norm block that every tower stacks.
 
-use super::{Mlp, Norm, SelfAttention};
+use super::{Mlp, Norm, Residual, SelfAttention};
 use crate::Result;
-use crate::torch::Tensor;
 use crate::torch::ops::{Rotary, Segments};
 
 /// `x += attention(norm1(x))`, then `x += mlp(norm2(x))`.
@@ -19,8 +18,11 @@ pub struct Block {
 
 impl Block {
     /// The block's output for `x` [rows, columns].
-    pub fn forward(&self, x: &Tensor, rotary: Option<&Rotary>, segments: &Segments) -> Result<Tensor> {
-        let x = self.attention.added_to(x, &self.norm1.forward(x)?, rotary, segments)?;
-        self.mlp.added_to(&x, &self.norm2.forward(&x)?)
+    pub fn forward(&self, mut x: Residual, rotary: Option<&Rotary>, segments: &Segments) -> Result<Residual> {
+        let normed = x.normed(&self.norm1)?;
+        self.attention.add_to(&mut x, &normed, rotary, segments)?;
+        let normed = x.normed(&self.norm2)?;
+        self.mlp.add_to(&mut x, &normed)?;
+        Ok(x)
     }
 }

@@ -26,20 +26,20 @@ impl TowerLayout {
     /// Rotary tables of `angles` on `device`.
     pub fn rotary(angles: &Angles, pairs: RotaryPairs, device: Device) -> Result<Rotary> {
         let shape = [angles.cos.len() / angles.columns.max(1), angles.columns];
-        let table = |values: &[f32]| Tensor::from_slice(values, &shape)?.to_device(Device::Cpu, device);
+        let table = |values: &[f32]| Tensor::from_slice_on(values, &shape, device);
         Ok(Rotary { cos: table(&angles.cos)?, sin: table(&angles.sin)?, pairs })
     }
 
     /// `x` plus the entries of `table` [side * side, columns] that `taps` read for each row.
     pub fn add_positions(x: &Tensor, table: &Tensor, taps: &Taps, device: Device) -> Result<Tensor> {
         let shape = [4, taps.index.len() / 4];
-        let index = Tensor::from_slice(&taps.index, &shape)?.to_device(Device::Cpu, device)?;
-        let weight = Tensor::from_slice(&taps.weight, &shape)?.to_device(Device::Cpu, device)?;
+        let index = Tensor::from_slice_on(&taps.index, &shape, device)?;
+        let weight = Tensor::from_slice_on(&taps.weight, &shape, device)?;
         add_interpolated(x, table, &index, &weight)
     }
 
     /// The rows of `x` that `index` names, in its order.
     pub fn picked(x: &Tensor, index: &[i64], device: Device) -> Result<Tensor> {
-        index_rows(x, &Tensor::from_slice(index, &[index.len()])?.to_device(Device::Cpu, device)?)
+        index_rows(x, &Tensor::from_slice_on(index, &[index.len()], device)?)
     }
 }

@@ -1,5 +1,6 @@
 //! Two-layer perceptrons, plain and gated.
 
+use super::Residual;
 use crate::Result;
 use crate::torch::Tensor;
 use crate::torch::ops::{Activation, Linear, gated};
@@ -36,9 +37,9 @@ impl Mlp {
         self.down.forward(&self.inner.forward(x)?)
     }
 
-    /// `residual` plus the perceptron of `x`.
-    pub fn added_to(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
-        self.down.added_to(residual, &self.inner.forward(x)?)
+    /// Adds to `residual` the perceptron of `x`.
+    pub fn add_to(&self, residual: &mut Residual, x: &Tensor) -> Result<()> {
+        residual.add(&self.down, &self.inner.forward(x)?)
     }
 }
 

@@ -17,6 +17,8 @@ pub mod patch_grid;
 pub mod policy;
 pub mod position_table;
 pub mod processor;
+#[cfg(feature = "torch")]
+mod residual;
 pub mod rotary;
 pub mod sizes;
 mod specs;
@@ -36,6 +38,8 @@ pub use merger::{NormPlace, PatchMerger};
 pub use mlp::Mlp;
 #[cfg(feature = "torch")]
 pub use norm::Norm;
+#[cfg(feature = "torch")]
+pub use residual::Residual;
 pub use specs::Specs;
 pub use token_grid::TokenGrid;
 pub use window::Windows;

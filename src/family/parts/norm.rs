@@ -20,6 +20,14 @@ impl Norm {
             Self::Rms(norm) => norm.forward(x),
         }
     }
+
+    /// `x + y`, both contiguous, and its norm.
+    pub fn forward_sum(&self, x: &Tensor, y: &Tensor) -> Result<(Tensor, Tensor)> {
+        match self {
+            Self::Layer(norm) => norm.forward_sum(x, y),
+            Self::Rms(norm) => norm.forward_sum(x, y),
+        }
+    }
 }
 
 impl From<LayerNorm> for Norm {

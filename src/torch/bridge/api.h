@@ -6,13 +6,15 @@
 
 #include <cstdint>
 
+#include "../../../cuda/api.h"
+
 extern "C" {
 
 // An owned tensor; freed with `release`.
 typedef void* MmTensor;
 
 // Element types, in the order of Rust's `Dtype`, then the index types the bridge itself needs.
-enum MmDtype : int32_t { MM_F32 = 0, MM_BF16 = 1, MM_F16 = 2, MM_I64 = 3, MM_U8 = 4 };
+enum MmDtype : int32_t { MM_F32 = 0, MM_BF16 = 1, MM_F16 = 2, MM_I64 = 3, MM_U8 = 4, MM_I32 = 5 };
 
 enum MmActivation : int32_t {
   MM_NONE = 0,
@@ -59,6 +61,12 @@ struct MmApi {
   const MmSchema* (*schemas)(uint64_t* count);
   // Instruction set of the fused CPU kernels: "base", "avx2" or "avx512".
   const char* (*kernel_level)();
+  // Hands over the operators of the CUDA library, whose table outlives the process; 1 << MmCudaKernel for
+  // each of its parts that is to be used from now on.
+  void (*set_cuda)(const MmCudaOps* ops);
+  void (*set_cuda_kernels)(uint32_t mask);
+  // The same for the calling thread alone: for a comparison beside running towers. -1: as all threads.
+  void (*set_thread_kernels)(int64_t mask);
 
   // --- tensors ---
   int32_t (*empty)(int64_t ndim, const int64_t* sizes, int32_t dtype, int32_t cuda, int32_t index,
@@ -69,16 +77,22 @@ struct MmApi {
   // thread.
   int32_t (*adopt_host)(void* data, int64_t ndim, const int64_t* sizes, int32_t dtype,
                         void (*deleter)(void* data, void* context), void* context, MmTensor* out);
+  // Host memory that the device copies from while the host goes on; it is used again when the copies are
+  // done.
+  int32_t (*empty_staging)(int64_t ndim, const int64_t* sizes, int32_t dtype, MmTensor* out);
   void (*release)(MmTensor tensor);
   int32_t (*share)(MmTensor tensor, MmTensor* out);
   int32_t (*data)(MmTensor tensor, void** out);
   int32_t (*shape)(MmTensor tensor, int64_t* ndim, const int64_t** sizes, const int64_t** strides);
   int32_t (*dtype)(MmTensor tensor, int32_t* out);
+  // The number of its CUDA device; -1: the host.
+  int32_t (*device)(MmTensor tensor, int32_t* out);
   int32_t (*view)(MmTensor tensor, int64_t ndim, const int64_t* sizes, const int64_t* strides, int64_t offset,
                   MmTensor* out);
   int32_t (*contiguous)(MmTensor tensor, MmTensor* out);
   int32_t (*cast)(MmTensor tensor, int32_t dtype, MmTensor* out);
-  int32_t (*copy_into)(MmTensor destination, MmTensor source);
+  // `background`: from staging memory to the device, in the order of the stream and without waiting for it.
+  int32_t (*copy_into)(MmTensor destination, MmTensor source, int32_t background);
   int32_t (*cat)(const MmTensor* tensors, int64_t count, int64_t dim, MmTensor* out);
   int32_t (*index_rows)(MmTensor tensor, MmTensor index, MmTensor* out);
 
@@ -94,6 +108,9 @@ struct MmApi {
   int32_t (*layer_norm)(MmTensor x, MmTensor weight, MmTensor bias, double eps, MmTensor* out);
   // In float32, rounded once behind the weight, which may be null.
   int32_t (*rms_norm)(MmTensor x, MmTensor weight, double eps, MmTensor* out);
+  // sum = x + y and its norm, an RMS norm where `bias` is null; all [rows, columns] and contiguous.
+  int32_t (*add_norm)(MmTensor x, MmTensor y, MmTensor weight, MmTensor bias, double eps, MmTensor* sum,
+                      MmTensor* out);
   // act(min(gate, limit)) * clamp(up, -limit, limit) for x = [rows, gate | up], in float32 and rounded once;
   // limit = infinity: no clamp.
   int32_t (*gated)(MmTensor x, int32_t activation, double limit, MmTensor* out);
@@ -102,9 +119,10 @@ struct MmApi {
   int32_t (*rotary)(MmTensor qkv, MmTensor cos, MmTensor sin, MmTensor q_norm, MmTensor k_norm, double eps,
                     int32_t pairs);
   // softmax(q k^T * scale) v within each segment of packed qkv [rows, 3, heads, dim] -> [rows, heads * dim];
-  // `math`: products and softmax in float32, rounded once.
-  int32_t (*attention)(MmTensor qkv, const int64_t* edges, int64_t edge_count, double scale, int32_t math,
-                       MmTensor* out);
+  // `math`: products and softmax in float32, rounded once. `device_edges` are the same edges as int32 on
+  // qkv's device; null for the host.
+  int32_t (*attention)(MmTensor qkv, const int64_t* edges, int64_t edge_count, MmTensor device_edges,
+                       double scale, int32_t math, MmTensor* out);
   // x + round(sum of four weighted rows of table); index [4, rows] int64, weight [4, rows] float32.
   int32_t (*add_interpolated)(MmTensor x, MmTensor table, MmTensor index, MmTensor weight, MmTensor* out);
   // table [height, width, channels] resampled to [out_height, out_width, channels], corners not aligned.

@@ -15,6 +15,13 @@ namespace {
 constexpr int64_t ROTARY_GRAIN_ELEMENTS = 1 << 14;
 // Rows of q that math_attention takes at a time: their scores are held whole.
 constexpr int64_t MATH_ROWS = 64;
+// LibTorch may choose to hold float32 scores on the device, a few times over: those of one call are at most
+// this large.
+constexpr int64_t CUDA_SCORE_BYTES = 1 << 28;
+// FlashAttention reads 16 bytes at a time, in half precision, and takes heads up to this width.
+constexpr int64_t FLASH_DIM_STEP = 8, FLASH_LARGEST_DIM = 256;
+// The memory-efficient kernel reads 16 bytes at a time in every dtype.
+constexpr int64_t EFFICIENT_READ_BYTES = 16;
 
 struct Packed {
   int64_t rows, heads, dim;
@@ -39,8 +46,7 @@ Handle part(AtenTensorHandle qkv, const Packed& p, int64_t which, int64_t begin,
 Handle merge_heads(AtenTensorHandle x, const Packed& p, int64_t rows) {
   const auto strides = strides_of(x);
   const Handle ordered = view(x, {rows, p.heads, p.dim}, {strides[2], strides[1], strides[3]}, 0);
-  const Handle dense = call(op::contiguous, Arg{ordered.get()}, torch::headeronly::MemoryFormat::Contiguous);
-  return reshape(dense.get(), {rows, p.width()});
+  return reshape(dense(ordered.get()).get(), {rows, p.width()});
 }
 
 Handle segment_attention(AtenTensorHandle qkv, const Packed& p, int64_t begin, int64_t end, double scale) {
@@ -59,6 +65,55 @@ Handle segment_attention(AtenTensorHandle qkv, const Packed& p, int64_t begin, i
   return merge_heads(out.get(), p, end - begin);
 }
 
+// On the device with whatever kernel LibTorch chooses, which may hold scores: as many rows of q at a time as
+// keep them within bounds. Rows of q do not see each other.
+Handle bounded_attention(AtenTensorHandle qkv, const Packed& p, int64_t begin, int64_t end, double scale) {
+  const int64_t rows = end - begin;
+  const int64_t at_once = std::max<int64_t>(1, CUDA_SCORE_BYTES / 4 / p.heads / rows);
+  if (rows <= at_once) return segment_attention(qkv, p, begin, end, scale);
+  const Handle k = part(qkv, p, 1, begin, end), v = part(qkv, p, 2, begin, end);
+  Handle joined = empty_like_shape(qkv, {rows, p.width()});
+  for (int64_t first = 0; first < rows; first += at_once) {
+    const int64_t count = std::min(at_once, rows - first);
+    const Handle q = part(qkv, p, 0, begin + first, begin + first + count);
+    const Handle out = call(op::attention, Arg{q.get()}, Arg{k.get()}, Arg{v.get()}, OptionalArg{nullptr},
+                            0.0, false, std::optional<double>{scale}, false);
+    const Handle merged = merge_heads(out.get(), p, count);
+    copy(view(joined.get(), {count, p.width()}, {p.width(), 1}, first * p.width()).get(), merged.get());
+  }
+  return joined;
+}
+
+// All segments in one launch that holds no scores; null where no such kernel takes this dtype and head width.
+Handle cuda_attention(AtenTensorHandle qkv, const Packed& p, const int64_t* edges, int64_t edge_count,
+                      AtenTensorHandle device_edges, double scale) {
+  const auto* cuda = fused_cuda(qkv, MM_KERNEL_ATTENTION);
+  if (!cuda || !device_edges) return Handle();
+  const int32_t dtype = dtype_of(qkv);
+  const bool flash = dtype != MM_F32 && p.dim % FLASH_DIM_STEP == 0 && p.dim <= FLASH_LARGEST_DIM;
+  if (!flash && p.dim % (EFFICIENT_READ_BYTES / (dtype == MM_F32 ? 4 : 2)) != 0) return Handle();
+  // FlashAttention takes [rows, heads, dim], the other [1, rows, heads, dim].
+  std::vector<int64_t> sizes{1, p.rows, p.heads, p.dim},
+      strides{p.rows * 3 * p.width(), 3 * p.width(), p.dim, 1};
+  if (flash) {
+    sizes.erase(sizes.begin());
+    strides.erase(strides.begin());
+  }
+  Handle parts[3];
+  for (int64_t i = 0; i < 3; ++i) parts[i] = view(qkv, sizes, strides, i * p.width());
+  MmCudaAttention job{parts[0].get(), parts[1].get(), parts[2].get(), device_edges, 0, scale};
+  for (int64_t i = 0; i + 1 < edge_count; ++i) job.longest = std::max(job.longest, edges[i + 1] - edges[i]);
+  void* made[5] = {};
+  launched(flash ? "flash_attention" : "efficient_attention");
+  check((flash ? cuda->flash_attention : cuda->efficient_attention)(&job, made), "attention");
+  Handle results[5];
+  for (int i = 0; i < 5; ++i) results[i] = Handle(raw(made[i]));
+  const auto given = strides_of(results[0].get());
+  const Handle rows = view(results[0].get(), {p.rows, p.heads, p.dim},
+                           {given.end()[-3], given.end()[-2], given.end()[-1]}, 0);
+  return reshape(dense(rows.get()).get(), {p.rows, p.width()});
+}
+
 // The same with every step in float32, rounded once at the end. Rows of q do not see each other, so that
 // taking some of them at a time bounds memory and changes no bit.
 Handle math_attention(AtenTensorHandle qkv, const Packed& p, int64_t begin, int64_t end, double scale) {
@@ -75,7 +130,7 @@ Handle math_attention(AtenTensorHandle qkv, const Packed& p, int64_t begin, int6
                 OptionalArg{nullptr}, 0.0, false, OptionalArg{nullptr}, std::optional<double>{scale}, false);
     const Handle rounded = merge_heads(out.get(), p, count);
     const Handle place = view(joined.get(), {count, p.width()}, {p.width(), 1}, first * p.width());
-    check(aoti_torch_copy_(place.get(), rounded.get(), 0), "attention");
+    copy(place.get(), rounded.get());
   }
   return joined;
 }
@@ -85,7 +140,7 @@ void rotate_plain(AtenTensorHandle qkv, const Packed& p, int64_t which, AtenTens
                   AtenTensorHandle sin, AtenTensorHandle norm, double eps, bool neighbours) {
   const int64_t half = p.dim / 2, row = 3 * p.width();
   const Handle x = view(qkv, {p.rows, p.heads, p.dim}, {row, p.dim, 1}, which * p.width());
-  Handle source = call(op::contiguous, Arg{x.get()}, torch::headeronly::MemoryFormat::Contiguous);
+  Handle source = dense(x.get());
   if (norm) source = rms_norm(source.get(), norm, eps);
   const Handle wide = cast(source.get(), MM_F32);
   const int64_t step = neighbours ? 2 : 1, other = neighbours ? 1 : half;
@@ -100,8 +155,8 @@ void rotate_plain(AtenTensorHandle qkv, const Packed& p, int64_t which, AtenTens
   const std::vector<int64_t> target{row, p.dim, step};
   const Handle to_first = view(qkv, sizes, target, which * p.width());
   const Handle to_second = view(qkv, sizes, target, which * p.width() + other);
-  check(aoti_torch_copy_(to_first.get(), first.get(), 0), "rotary");
-  check(aoti_torch_copy_(to_second.get(), second.get(), 0), "rotary");
+  copy(to_first.get(), first.get());
+  copy(to_second.get(), second.get());
 }
 
 }  // namespace
@@ -130,18 +185,39 @@ int32_t op_rotary(MmTensor qkv, MmTensor cos, MmTensor sin, MmTensor q_norm, MmT
                [&](int64_t begin, int64_t end) { run(job, Rows{begin, end}); });
       return;
     }
+    if (const auto* cuda = fused_cuda(raw(qkv), MM_KERNEL_ROTARY)) {
+      const MmCudaRotary job{data_of(raw(qkv)),
+                             static_cast<const float*>(data_of(raw(cos))),
+                             static_cast<const float*>(data_of(raw(sin))),
+                             q_norm ? data_of(raw(q_norm)) : nullptr,
+                             k_norm ? data_of(raw(k_norm)) : nullptr,
+                             p.rows,
+                             p.heads,
+                             p.dim,
+                             static_cast<float>(eps),
+                             neighbours};
+      launched("rotary");
+      if (p.rows > 0) check_cuda(cuda->rotary(&job, dtype_of(raw(qkv)), device_index(raw(qkv))));
+      return;
+    }
     rotate_plain(raw(qkv), p, 0, raw(cos), raw(sin), raw(q_norm), eps, neighbours);
     rotate_plain(raw(qkv), p, 1, raw(cos), raw(sin), raw(k_norm), eps, neighbours);
   });
 }
 
-int32_t op_attention(MmTensor qkv, const int64_t* edges, int64_t edge_count, double scale, int32_t math,
-                     MmTensor* out) {
+int32_t op_attention(MmTensor qkv, const int64_t* edges, int64_t edge_count, MmTensor device_edges,
+                     double scale, int32_t math, MmTensor* out) {
   return guarded([&] {
     const Packed p = packed_of(raw(qkv));
-    const auto attend = math ? math_attention : segment_attention;
+    const auto attend = math ? math_attention : on_cuda(raw(qkv)) ? bounded_attention : segment_attention;
     if (edge_count < 2 || edges[0] != 0 || edges[edge_count - 1] != p.rows) {
       throw Failure{"attention: segment edges must run from 0 to the number of rows"};
+    }
+    if (!math) {
+      if (Handle all = cuda_attention(raw(qkv), p, edges, edge_count, raw(device_edges), scale); all.get()) {
+        *out = all.give();
+        return;
+      }
     }
     if (edge_count == 2) {
       *out = attend(raw(qkv), p, 0, p.rows, scale).give();
@@ -153,7 +229,7 @@ int32_t op_attention(MmTensor qkv, const int64_t* edges, int64_t edge_count, dou
       const Handle one = attend(raw(qkv), p, edges[i], edges[i + 1], scale);
       const Handle place =
           view(joined.get(), {edges[i + 1] - edges[i], p.width()}, {p.width(), 1}, edges[i] * p.width());
-      check(aoti_torch_copy_(place.get(), one.get(), 0), "attention");
+      copy(place.get(), one.get());
     }
     *out = joined.give();
   });

@@ -71,6 +71,8 @@ int32_t torch_dtype(int32_t dtype) {
       return aoti_torch_dtype_int64();
     case MM_U8:
       return aoti_torch_dtype_uint8();
+    case MM_I32:
+      return aoti_torch_dtype_int32();
     default:
       throw Failure{"unknown element type " + std::to_string(dtype)};
   }
@@ -79,16 +81,10 @@ int32_t torch_dtype(int32_t dtype) {
 int32_t dtype_of(AtenTensorHandle tensor) {
   int32_t dtype = 0;
   check(aoti_torch_get_dtype(tensor, &dtype), "dtype");
-  for (int32_t mine : {MM_F32, MM_BF16, MM_F16, MM_I64, MM_U8}) {
+  for (int32_t mine : {MM_F32, MM_BF16, MM_F16, MM_I64, MM_U8, MM_I32}) {
     if (torch_dtype(mine) == dtype) return mine;
   }
   throw Failure{"a tensor of an element type this bridge does not use: " + std::to_string(dtype)};
-}
-
-bool is_cuda(AtenTensorHandle tensor) {
-  int32_t type = 0;
-  check(aoti_torch_get_device_type(tensor, &type), "device");
-  return type == aoti_torch_device_type_cuda();
 }
 
 std::vector<int64_t> sizes_of(AtenTensorHandle tensor) {
@@ -160,6 +156,17 @@ Handle reshape(AtenTensorHandle tensor, const std::vector<int64_t>& sizes) {
     throw Failure{"reshape: " + std::to_string(numel) + " elements into " + std::to_string(wanted)};
   }
   return view(tensor, sizes, contiguous_strides(sizes.data(), sizes.size()), 0);
+}
+
+Handle share(AtenTensorHandle tensor) {
+  Handle copy;
+  check(aoti_torch_new_tensor_handle(tensor, copy.out()), "a new tensor handle");
+  return copy;
+}
+
+void copy(AtenTensorHandle destination, AtenTensorHandle source, bool background) {
+  launched("copy");
+  check(aoti_torch_copy_(destination, source, background), "a copy");
 }
 
 Handle scalar(double value) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "api.h"
+#include "cuda.h"
 
 namespace mm {
 
@@ -117,6 +118,7 @@ struct Op {
 template <size_t results = 1, class... Args>
 Handle call(const Op& op, const Args&... args) {
   static_assert(results <= sizeof...(Args));
+  launched(op.name);
   std::array<StableIValue, sizeof...(Args)> stack{ivalue(args)...};
   check(torch_call_dispatcher(op.name, op.overload, stack.data(), TORCH_ABI_VERSION), op.name);
   for (size_t i = 1; i < results; ++i) Handle(torch::stable::detail::to<AtenTensorHandle>(stack[i]));
@@ -125,7 +127,6 @@ Handle call(const Op& op, const Args&... args) {
 
 int32_t torch_dtype(int32_t dtype);
 int32_t dtype_of(AtenTensorHandle tensor);
-bool is_cuda(AtenTensorHandle tensor);
 std::vector<int64_t> sizes_of(AtenTensorHandle tensor);
 std::vector<int64_t> strides_of(AtenTensorHandle tensor);
 std::vector<int64_t> contiguous_strides(const int64_t* sizes, size_t ndim);
@@ -135,7 +136,11 @@ Handle empty_like_shape(AtenTensorHandle like, const std::vector<int64_t>& sizes
 Handle view(AtenTensorHandle tensor, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
             int64_t offset);
 Handle reshape(AtenTensorHandle tensor, const std::vector<int64_t>& sizes);
+Handle share(AtenTensorHandle tensor);
+// Both give the tensor itself where nothing is to be done.
 Handle cast(AtenTensorHandle tensor, int32_t dtype);
+Handle dense(AtenTensorHandle tensor);
+void copy(AtenTensorHandle destination, AtenTensorHandle source, bool background = false);
 void require_contiguous(AtenTensorHandle tensor, const char* what);
 void* data_of(AtenTensorHandle tensor);
 // A zero-dimensional host tensor: the form in which a number reaches a boxed operator on any device.
@@ -143,6 +148,6 @@ Handle scalar(double value);
 bool plain();
 
 // True when `tensor` lives on the host and fused CPU kernels may run on it.
-inline bool fused_cpu(AtenTensorHandle tensor) { return !is_cuda(tensor) && !plain(); }
+inline bool fused_cpu(AtenTensorHandle tensor) { return !on_cuda(tensor) && !plain(); }
 
 }  // namespace mm

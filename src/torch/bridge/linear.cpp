@@ -78,10 +78,36 @@ Handle pointwise(AtenTensorHandle x, void (*const kernel[3])(const Pointwise&, R
   return out;
 }
 
+// The same on the CUDA library's device; null where it is not to be used.
+Handle cuda_pointwise(AtenTensorHandle x, int32_t kind) {
+  const auto* cuda = fused_cuda(x, MM_KERNEL_ACTIVATION);
+  if (!cuda) return Handle();
+  require_contiguous(x, "activation");
+  Handle out = empty_like_shape(x, sizes_of(x));
+  MmCudaActivation job{data_of(x), data_of(out.get()), 0, kind};
+  check(aoti_torch_get_numel(x, &job.count), "numel");
+  launched("activation");
+  if (job.count > 0) check_cuda(cuda->activation(&job, dtype_of(x), device_index(x)));
+  return out;
+}
+
+// tanh GELU behind the product, in the product's own kernel; null where that is not to be used.
+Handle cuda_linear_gelu(AtenTensorHandle x, AtenTensorHandle weight, AtenTensorHandle bias) {
+  const auto* cuda = fused_cuda(x, MM_KERNEL_LINEAR_GELU);
+  if (!cuda || !bias) return Handle();
+  const auto sizes = sizes_of(weight);
+  const Handle turned = view(weight, {sizes.at(1), sizes.at(0)}, {1, sizes.at(1)}, 0);
+  launched("linear_gelu");
+  void* out = nullptr;
+  check(cuda->linear_gelu(bias, x, turned.get(), &out), "linear with GELU");
+  return Handle(raw(out));
+}
+
 }  // namespace
 
 Handle add(AtenTensorHandle a, AtenTensorHandle b) {
   Handle out;
+  launched("add");
   check(aoti_torch_aten_subtract_Tensor(a, b, -1.0, out.out()), "add");
   return out;
 }
@@ -100,12 +126,14 @@ Handle activate(AtenTensorHandle x, int32_t kind) {
       return call(op::relu, Arg{x});
     case MM_QUICK_GELU: {
       if (fused_cpu(x)) return pointwise(x, kernels().quick_gelu);
+      if (Handle out = cuda_pointwise(x, kind); out.get()) return out;
       const Handle scaled = mul(x, scalar(1.702).get());
       const Handle gate = call(op::sigmoid, Arg{scaled.get()});
       return mul(x, gate.get());
     }
     case MM_RELU_SQUARED: {
       if (fused_cpu(x)) return pointwise(x, kernels().relu_squared);
+      if (Handle out = cuda_pointwise(x, kind); out.get()) return out;
       const Handle positive = call(op::relu, Arg{x});
       return mul(positive.get(), positive.get());
     }
@@ -129,8 +157,12 @@ int32_t op_linear(MmTensor x, MmTensor weight, MmTensor bias, MmTensor residual,
       *out = packed_linear(raw(x), raw(weight), raw(bias), raw(residual), activation).give();
       return;
     }
-    Handle y = call(op::linear, Arg{raw(x)}, Arg{raw(weight)}, OptionalArg{raw(bias)});
-    if (activation != MM_NONE) y = activate(y.get(), activation);
+    Handle y;
+    if (activation == MM_GELU_TANH) y = cuda_linear_gelu(raw(x), raw(weight), raw(bias));
+    if (!y.get()) {
+      y = call(op::linear, Arg{raw(x)}, Arg{raw(weight)}, OptionalArg{raw(bias)});
+      if (activation != MM_NONE) y = activate(y.get(), activation);
+    }
     if (residual) y = add(raw(residual), y.get());
     *out = y.give();
   });
@@ -157,6 +189,16 @@ int32_t op_gated(MmTensor x, int32_t activation, double limit, MmTensor* out) {
       auto* run = kernels().gated[dtype_of(raw(x))];
       parallel(sizes[0], 1 + POINTWISE_GRAIN / n,
                [&](int64_t begin, int64_t end) { run(job, Rows{begin, end}); });
+      *out = y.give();
+      return;
+    }
+    if (const auto* cuda = fused_cuda(raw(x), MM_KERNEL_GATED)) {
+      require_contiguous(raw(x), "gated");
+      Handle y = empty_like_shape(raw(x), {sizes[0], n});
+      const MmCudaGated job{data_of(raw(x)),           data_of(y.get()), sizes[0], n,
+                            static_cast<float>(limit), activation};
+      launched("gated");
+      if (sizes[0] > 0) check_cuda(cuda->gated(&job, dtype_of(raw(x)), device_index(raw(x))));
       *out = y.give();
       return;
     }

@@ -8,6 +8,32 @@ namespace {
 
 constexpr int64_t ROW_GRAIN_ELEMENTS = 1 << 14;
 
+Handle layer_norm(AtenTensorHandle x, AtenTensorHandle weight, AtenTensorHandle bias, double eps) {
+  const std::vector<int64_t> shape{sizes_of(x).back()};
+  return call(op::layer_norm, Arg{x}, shape, OptionalArg{weight}, OptionalArg{bias}, eps, true);
+}
+
+const void* maybe_data(AtenTensorHandle tensor) { return tensor ? data_of(tensor) : nullptr; }
+
+// The CUDA library's norm of x + y; without y, of x.
+Handle cuda_norm(const MmCudaOps& cuda, AtenTensorHandle x, AtenTensorHandle y, AtenTensorHandle weight,
+                 AtenTensorHandle bias, double eps, Handle* sum) {
+  require_contiguous(x, "norm");
+  const auto sizes = sizes_of(x);
+  Handle out = empty_like_shape(x, sizes);
+  if (y) {
+    require_contiguous(y, "norm");
+    if (sizes_of(y) != sizes) throw Failure{"add_norm: both must have the same shape"};
+    *sum = empty_like_shape(x, sizes);
+  }
+  const MmCudaNorm job{data_of(x),         maybe_data(y),    y ? data_of(sum->get()) : nullptr,
+                       maybe_data(weight), maybe_data(bias), data_of(out.get()),
+                       rows_of(sizes),     sizes.back(),     static_cast<float>(eps)};
+  launched(y ? "add_norm" : "norm");
+  if (job.rows > 0) check_cuda(cuda.norm(&job, dtype_of(x), device_index(x)));
+  return out;
+}
+
 }  // namespace
 
 Handle rms_norm(AtenTensorHandle x, AtenTensorHandle weight, double eps) {
@@ -23,6 +49,9 @@ Handle rms_norm(AtenTensorHandle x, AtenTensorHandle weight, double eps) {
              [&](int64_t begin, int64_t end) { run(job, Rows{begin, end}); });
     return y;
   }
+  if (const auto* cuda = fused_cuda(x, MM_KERNEL_NORM)) {
+    return cuda_norm(*cuda, x, nullptr, weight, nullptr, eps, nullptr);
+  }
   const std::vector<int64_t> shape{columns};
   const std::optional<double> epsilon{eps};
   return call(op::rms_norm, Arg{x}, shape, OptionalArg{weight}, epsilon);
@@ -33,11 +62,22 @@ int32_t op_rms_norm(MmTensor x, MmTensor weight, double eps, MmTensor* out) {
 }
 
 int32_t op_layer_norm(MmTensor x, MmTensor weight, MmTensor bias, double eps, MmTensor* out) {
+  return guarded([&] { *out = layer_norm(raw(x), raw(weight), raw(bias), eps).give(); });
+}
+
+int32_t op_add_norm(MmTensor x, MmTensor y, MmTensor weight, MmTensor bias, double eps, MmTensor* sum,
+                    MmTensor* out) {
   return guarded([&] {
-    const std::vector<int64_t> shape{sizes_of(raw(x)).back()};
-    *out =
-        call(op::layer_norm, Arg{raw(x)}, shape, OptionalArg{raw(weight)}, OptionalArg{raw(bias)}, eps, true)
-            .give();
+    Handle total, normed;
+    if (const auto* cuda = fused_cuda(raw(x), MM_KERNEL_ADD_NORM)) {
+      normed = cuda_norm(*cuda, raw(x), raw(y), raw(weight), raw(bias), eps, &total);
+    } else {
+      total = add(raw(x), raw(y));
+      normed = bias ? layer_norm(total.get(), raw(weight), raw(bias), eps)
+                    : rms_norm(total.get(), raw(weight), eps);
+    }
+    *sum = total.give();
+    *out = normed.give();
   });
 }
 
@@ -59,6 +99,21 @@ int32_t op_add_interpolated(MmTensor x, MmTensor table, MmTensor index, MmTensor
       auto* run = kernels().interpolate[dtype_of(raw(x))];
       parallel(rows, 1 + ROW_GRAIN_ELEMENTS / columns,
                [&](int64_t begin, int64_t end) { run(job, Rows{begin, end}); });
+      *out = y.give();
+      return;
+    }
+    if (const auto* cuda = fused_cuda(raw(x), MM_KERNEL_POSITIONS)) {
+      for (MmTensor part : {x, table, index, weight}) require_contiguous(raw(part), "add_interpolated");
+      Handle y = empty_like_shape(raw(x), sizes);
+      const MmCudaPositions job{data_of(raw(x)),
+                                data_of(raw(table)),
+                                static_cast<const int64_t*>(data_of(raw(index))),
+                                static_cast<const float*>(data_of(raw(weight))),
+                                data_of(y.get()),
+                                rows,
+                                columns};
+      launched("positions");
+      if (rows > 0) check_cuda(cuda->positions(&job, dtype_of(raw(x)), device_index(raw(x))));
       *out = y.give();
       return;
     }
@@ -90,7 +145,7 @@ int32_t op_resample_table(MmTensor table, int64_t out_height, int64_t out_width,
     const auto strides = strides_of(scaled.get());
     const Handle rows =
         view(scaled.get(), {out_height, out_width, channels}, {strides[2], strides[3], strides[1]}, 0);
-    *out = call(op::contiguous, Arg{rows.get()}, torch::headeronly::MemoryFormat::Contiguous).give();
+    *out = dense(rows.get()).give();
   });
 }
 

@@ -12,11 +12,13 @@ int32_t op_activation(MmTensor x, int32_t kind, MmTensor* out);
 int32_t op_add(MmTensor a, MmTensor b, MmTensor* out);
 int32_t op_layer_norm(MmTensor x, MmTensor weight, MmTensor bias, double eps, MmTensor* out);
 int32_t op_rms_norm(MmTensor x, MmTensor weight, double eps, MmTensor* out);
+int32_t op_add_norm(MmTensor x, MmTensor y, MmTensor weight, MmTensor bias, double eps, MmTensor* sum,
+                    MmTensor* out);
 int32_t op_gated(MmTensor x, int32_t activation, double limit, MmTensor* out);
 int32_t op_rotary(MmTensor qkv, MmTensor cos, MmTensor sin, MmTensor q_norm, MmTensor k_norm, double eps,
                   int32_t pairs);
-int32_t op_attention(MmTensor qkv, const int64_t* edges, int64_t edge_count, double scale, int32_t math,
-                     MmTensor* out);
+int32_t op_attention(MmTensor qkv, const int64_t* edges, int64_t edge_count, MmTensor device_edges,
+                     double scale, int32_t math, MmTensor* out);
 int32_t op_add_interpolated(MmTensor x, MmTensor table, MmTensor index, MmTensor weight, MmTensor* out);
 int32_t op_resample_table(MmTensor table, int64_t out_height, int64_t out_width, int32_t mode, MmTensor* out);
 

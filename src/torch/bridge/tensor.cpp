@@ -7,6 +7,7 @@ namespace mm {
 
 Handle cast(AtenTensorHandle tensor, int32_t dtype) {
   using torch::headeronly::ScalarType;
+  if (dtype_of(tensor) == dtype) return share(tensor);
   ScalarType wanted;
   switch (dtype) {
     case MM_F32:
@@ -24,12 +25,19 @@ Handle cast(AtenTensorHandle tensor, int32_t dtype) {
   return call(op::to_dtype, Arg{tensor}, wanted, false, false, std::nullopt);
 }
 
+Handle dense(AtenTensorHandle tensor) {
+  bool contiguous = false;
+  check(aoti_torch_is_contiguous(tensor, &contiguous), "is_contiguous");
+  if (contiguous) return share(tensor);
+  return call(op::contiguous, Arg{tensor}, torch::headeronly::MemoryFormat::Contiguous);
+}
+
 int32_t tensor_empty(int64_t ndim, const int64_t* sizes, int32_t dtype, int32_t cuda, int32_t index,
                      MmTensor* out) {
   return guarded([&] {
     const auto strides = contiguous_strides(sizes, static_cast<size_t>(ndim));
     Handle made;
-    const int32_t type = cuda ? aoti_torch_device_type_cuda() : aoti_torch_device_type_cpu();
+    const int32_t type = cuda ? cuda_device_type() : aoti_torch_device_type_cpu();
     check(aoti_torch_empty_strided(ndim, sizes, strides.data(), torch_dtype(dtype), type, index, made.out()),
           "an empty tensor");
     *out = made.give();
@@ -59,6 +67,20 @@ int32_t tensor_adopt_host(void* data, int64_t ndim, const int64_t* sizes, int32_
                           aoti_torch_device_type_cpu(), -1, made.out(), aoti_torch_layout_strided(), nullptr,
                           0, deleter, context),
           "a tensor over host memory");
+    *out = made.give();
+  });
+}
+
+int32_t tensor_empty_staging(int64_t ndim, const int64_t* sizes, int32_t dtype, MmTensor* out) {
+  return guarded([&] {
+    const auto strides = contiguous_strides(sizes, static_cast<size_t>(ndim));
+    const int32_t cpu = aoti_torch_device_type_cpu();
+    // Pinned, from LibTorch's allocator, which knows when the device has read it. Other device types have
+    // none.
+    const auto empty = cuda_device_type() == aoti_torch_device_type_cuda() ? aoti_torch_empty_strided_pinned
+                                                                           : aoti_torch_empty_strided;
+    Handle made;
+    check(empty(ndim, sizes, strides.data(), torch_dtype(dtype), cpu, 0, made.out()), "pinned host memory");
     *out = made.give();
   });
 }
@@ -97,6 +119,10 @@ int32_t tensor_dtype(MmTensor tensor, int32_t* out) {
   return guarded([&] { *out = dtype_of(raw(tensor)); });
 }
 
+int32_t tensor_device(MmTensor tensor, int32_t* out) {
+  return guarded([&] { *out = on_cuda(raw(tensor)) ? device_index(raw(tensor)) : -1; });
+}
+
 int32_t tensor_view(MmTensor tensor, int64_t ndim, const int64_t* sizes, const int64_t* strides,
                     int64_t offset, MmTensor* out) {
   return guarded(
@@ -104,17 +130,15 @@ int32_t tensor_view(MmTensor tensor, int64_t ndim, const int64_t* sizes, const i
 }
 
 int32_t tensor_contiguous(MmTensor tensor, MmTensor* out) {
-  return guarded([&] {
-    *out = call(op::contiguous, Arg{raw(tensor)}, torch::headeronly::MemoryFormat::Contiguous).give();
-  });
+  return guarded([&] { *out = dense(raw(tensor)).give(); });
 }
 
 int32_t tensor_cast(MmTensor tensor, int32_t dtype, MmTensor* out) {
   return guarded([&] { *out = cast(raw(tensor), dtype).give(); });
 }
 
-int32_t tensor_copy_into(MmTensor destination, MmTensor source) {
-  return guarded([&] { check(aoti_torch_copy_(raw(destination), raw(source), 0), "a copy"); });
+int32_t tensor_copy_into(MmTensor destination, MmTensor source, int32_t background) {
+  return guarded([&] { copy(raw(destination), raw(source), background != 0); });
 }
 
 int32_t tensor_cat(const MmTensor* tensors, int64_t count, int64_t dim, MmTensor* out) {

@@ -3,7 +3,7 @@
 use super::super::vit::NORM_EPS;
 use super::{Qwen2, Vit};
 use crate::Result;
-use crate::family::parts::{Block, Mlp, NormPlace, PatchMerger};
+use crate::family::parts::{Block, Mlp, NormPlace, PatchMerger, Residual};
 use crate::family::{Grid, Loader, Outputs};
 use crate::torch::ops::{Activation, Linear};
 use crate::torch::{Device, Tensor};
@@ -51,10 +51,10 @@ impl Tower {
 impl crate::family::Tower for Tower {
     fn forward(&self, pixels: &Tensor, grids: &[Grid]) -> Result<Outputs> {
         let (rotary, segments) = self.vit.layout(grids, self.device)?;
-        let mut x = self.patch_embed.forward(pixels)?;
+        let mut x = Residual::new(self.patch_embed.forward(pixels)?, self.device);
         for block in &self.blocks {
-            x = block.forward(&x, Some(&rotary), &segments)?;
+            x = block.forward(x, Some(&rotary), &segments)?;
         }
-        Ok(self.merger.forward(&x)?.into())
+        Ok(self.merger.forward(x.settle()?)?.into())
     }
 }

@@ -3,7 +3,7 @@
 use super::super::vit::NORM_EPS;
 use super::Qwen25;
 use crate::Result;
-use crate::family::parts::{Block, Mlp, NormPlace, PatchMerger, TowerLayout, Windows};
+use crate::family::parts::{Block, Mlp, NormPlace, PatchMerger, Residual, TowerLayout, Windows};
 use crate::family::{Grid, Loader, Outputs};
 use crate::torch::ops::{Activation, Linear, RotaryPairs, Segments, index_rows};
 use crate::torch::{Device, Tensor};
@@ -45,7 +45,7 @@ impl Tower {
     }
 
     fn index(&self, index: &[i64]) -> Result<Tensor> {
-        Tensor::from_slice(index, &[index.len()])?.to_device(Device::Cpu, self.device)
+        Tensor::from_slice_on(index, &[index.len()], self.device)
     }
 }
 
@@ -62,10 +62,13 @@ impl crate::family::Tower for Tower {
 
         let (tokens, rows) = (windows.order.len(), frames.rows());
         let joined = self.patch_embed.forward(pixels)?.reshape(&[tokens, vit.merged()])?;
-        let mut x = index_rows(&joined, &self.index(&windows.order)?)?.reshape(&[rows, vit.hidden])?;
+        let mut x = Residual::new(
+            index_rows(&joined, &self.index(&windows.order)?)?.reshape(&[rows, vit.hidden])?,
+            self.device,
+        );
         for (block, &full) in self.blocks.iter().zip(full) {
-            x = block.forward(&x, Some(&rotary), if full { &frames } else { &windowed })?;
+            x = block.forward(x, Some(&rotary), if full { &frames } else { &windowed })?;
         }
-        Ok(index_rows(&self.merger.forward(&x)?, &self.index(&windows.inverse())?)?.into())
+        Ok(index_rows(&self.merger.forward(x.settle()?)?, &self.index(&windows.inverse())?)?.into())
     }
 }

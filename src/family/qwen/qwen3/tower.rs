@@ -3,7 +3,7 @@
 use super::super::vit::NORM_EPS;
 use super::Qwen3;
 use crate::Result;
-use crate::family::parts::{Block, Mlp, NormPlace, PatchMerger, TowerLayout, position_table};
+use crate::family::parts::{Block, Mlp, NormPlace, PatchMerger, Residual, TowerLayout, position_table};
 use crate::family::{Deepstack, Grid, Loader, Outputs};
 use crate::torch::ops::{Activation, Linear, cat};
 use crate::torch::{Device, Tensor};
@@ -87,13 +87,13 @@ impl crate::family::Tower for Tower {
         let (rotary, segments) = self.config.vit.layout(grids, self.device)?;
         let mut mergers = self.config.levels.iter().zip(&self.level_mergers).peekable();
         let mut levels = Vec::with_capacity(self.level_mergers.len());
-        let mut x = self.embed(pixels, grids)?;
+        let mut x = Residual::new(self.embed(pixels, grids)?, self.device);
         for (index, block) in self.blocks.iter().enumerate() {
-            x = block.forward(&x, Some(&rotary), &segments)?;
+            x = block.forward(x, Some(&rotary), &segments)?;
             if let Some((_, merger)) = mergers.next_if(|(level, _)| **level == index) {
-                levels.push(merger.forward(&x)?);
+                levels.push(merger.forward(x.settle()?)?);
             }
         }
-        self.outputs(self.merger.forward(&x)?, &levels)
+        self.outputs(self.merger.forward(x.settle()?)?, &levels)
     }
 }

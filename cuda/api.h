@@ -1,0 +1,151 @@
+// The C surface of the CUDA library: one table, opened by path when the device is CUDA.
+//
+// Rust holds `MmCudaApi` and hands `ops` to the bridge, which calls it under the operators of a tower.
+// Functions that can fail return 0 on success and otherwise leave a sentence for `last_error` of the calling
+// thread. A tensor is LibTorch's AtenTensorHandle; a stream and an event are those of the CUDA runtime.
+#pragma once
+
+#include <cstdint>
+
+extern "C" {
+
+// Bumped whenever a table or the meaning of an entry changes.
+#define MM_CUDA_API_VERSION 1u
+
+// Parts that can be switched off one by one; the order is that of Rust's `cuda::KERNELS`.
+enum MmCudaKernel : int32_t {
+  MM_KERNEL_NORM = 0,
+  MM_KERNEL_ADD_NORM = 1,
+  MM_KERNEL_ROTARY = 2,
+  MM_KERNEL_GATED = 3,
+  MM_KERNEL_ACTIVATION = 4,
+  MM_KERNEL_LINEAR_GELU = 5,
+  MM_KERNEL_POSITIONS = 6,
+  MM_KERNEL_ATTENTION = 7,
+  MM_KERNELS = 8,
+};
+
+// Element types are MmDtype's: 0 float32, 1 bfloat16, 2 float16. All tensors are contiguous and on one
+// device.
+
+// [x +] norm over each row; without `bias` an RMS norm, else a layer norm.
+struct MmCudaNorm {
+  const void* x;       // [rows, columns]
+  const void* y;       // added to x first, the sum rounded to the element type; null: nothing
+  void* sum;           // where that sum goes; null without y
+  const void* weight;  // [columns]; may be null for an RMS norm
+  const void* bias;    // [columns]
+  void* out;
+  int64_t rows, columns;
+  float eps;
+};
+
+// In place on q and k: optional RMS norm over a head, then the turn.
+struct MmCudaRotary {
+  void* qkv;         // [rows, 3, heads, dim]
+  const float* cos;  // [rows, dim / 2]
+  const float* sin;
+  const void* q_norm;  // [dim]; both null: no norm
+  const void* k_norm;
+  int64_t rows, heads, dim;
+  float eps;
+  int32_t neighbours;  // pairs are (2j, 2j + 1); else (j, j + dim / 2)
+};
+
+// act(min(gate, limit)) * clamp(up, -limit, limit)
+struct MmCudaGated {
+  const void* x;  // [rows, gate | up]
+  void* out;      // [rows, columns]
+  int64_t rows, columns;
+  float limit;
+  int32_t activation;  // MmActivation: SiLU or tanh GELU
+};
+
+// act(x)
+struct MmCudaActivation {
+  const void* x;
+  void* out;
+  int64_t count;
+  int32_t activation;  // MmActivation
+};
+
+// x + round(sum of four weighted rows of table)
+struct MmCudaPositions {
+  const void* x;         // [rows, columns]
+  const void* table;     // [entries, columns]
+  const int64_t* index;  // [4, rows]
+  const float* weight;   // [4, rows]
+  void* out;
+  int64_t rows, columns;
+};
+
+// Softmax attention within segments of q, k and v, views of packed qkv.
+struct MmCudaAttention {
+  void* q;
+  void* k;
+  void* v;
+  void* edges;  // int32 [segments + 1] on the device
+  int64_t longest;
+  double scale;
+};
+
+struct MmCudaOps {
+  const char* (*last_error)();
+  // LibTorch's code of the device type that this library runs on.
+  int32_t (*device_type)();
+  // Called by the bridge with the name of everything that it launches; null where nobody counts.
+  void (*launched)(const char* what);
+
+  // Kernels, on the current stream of device `index`.
+  int32_t (*norm)(const MmCudaNorm* job, int32_t dtype, int32_t index);
+  int32_t (*rotary)(const MmCudaRotary* job, int32_t dtype, int32_t index);
+  int32_t (*gated)(const MmCudaGated* job, int32_t dtype, int32_t index);
+  int32_t (*activation)(const MmCudaActivation* job, int32_t dtype, int32_t index);
+  int32_t (*positions)(const MmCudaPositions* job, int32_t dtype, int32_t index);
+
+  // LibTorch's own, through its typed functions, whose status they give: its text is LibTorch's to tell. All
+  // tensors in `out` are new and the caller's; null ones are none, the first is the result. tanh GELU of x
+  // W^T + bias, W^T given as a view [in, out].
+  int32_t (*linear_gelu)(void* bias, void* x, void* weight, void** out);
+  // q, k and v [rows, heads, dim] in half precision.
+  int32_t (*flash_attention)(const MmCudaAttention* job, void* out[5]);
+  // q, k and v [1, rows, heads, dim].
+  int32_t (*efficient_attention)(const MmCudaAttention* job, void* out[5]);
+};
+
+struct MmCudaDevice {
+  char name[256];
+  int32_t capability;  // 90 for 9.0
+  int32_t driver;      // newest CUDA version of the driver: 13000 for 13.0
+  int32_t runtime;
+  int64_t memory;  // bytes
+};
+
+struct MmCudaApi {
+  uint32_t version;
+  uint32_t size;
+  const MmCudaOps* ops;
+
+  // --- devices ---
+  // Is there a driver, a device of this number, and code for it in this library?
+  int32_t (*check_device)(int32_t index, MmCudaDevice* facts);
+
+  // --- the calling thread's stream ---
+  // Makes `index` the thread's device and a stream of LibTorch's pool its stream, until `leave`. `priority`
+  // below 0 asks for a stream of high priority; `actual` is the one that the stream has.
+  int32_t (*enter)(int32_t index, int32_t priority, void** guard, void** stream, int32_t* actual);
+  void (*leave)(void* guard);
+  // Waits until the stream, and it alone, has run dry.
+  int32_t (*drain)(int32_t index, void* stream);
+
+  // --- events ---
+  // A new event behind everything that was put on `stream` so far.
+  int32_t (*mark)(int32_t index, void* stream, void** event);
+  // What is put on `stream` from now on runs after the event.
+  int32_t (*wait)(int32_t index, void* stream, void* event);
+  void (*forget)(int32_t index, void* event);
+};
+
+// The table, or null when `version` is not the library's.
+__attribute__((visibility("default"))) const MmCudaApi* mm_cuda_api(uint32_t version);
+}

@@ -1,0 +1,249 @@
+// Stands for libmm_cuda.so where there is no GPU: its device is the host, its kernels run on the CPU, and
+// what is launched, marked and waited for goes into a log.
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/inductor/aoti_torch/generated/c_shim_cpu.h>
+#include <torch/csrc/stable/c/shim.h>
+#include <torch/csrc/stable/stableivalue_conversions.h>
+
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kernels_on_host.h"
+
+namespace {
+
+constexpr int32_t HIGHEST_PRIORITY = -5;
+
+std::mutex mutex;
+std::string log_text;
+std::string refusal;
+std::atomic<int> failures_at_norm{0};
+std::atomic<bool> meta{false};
+std::atomic<intptr_t> last_stream{0}, last_event{0};
+thread_local std::string error;
+thread_local intptr_t current_stream = 0;
+
+void note(const std::string& line) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  log_text += line + "\n";
+}
+
+void* number(intptr_t value) { return reinterpret_cast<void*>(value); }
+std::string text(void* value) { return std::to_string(reinterpret_cast<intptr_t>(value)); }
+AtenTensorHandle raw(void* tensor) { return static_cast<AtenTensorHandle>(tensor); }
+
+const char* last_error() { return error.c_str(); }
+int32_t device_type() { return meta ? aoti_torch_device_type_meta() : aoti_torch_device_type_cpu(); }
+void launched(const char* what) {
+  note("launch " + std::string(what) + " on stream " + std::to_string(current_stream));
+}
+
+int32_t norm(const MmCudaNorm* job, int32_t dtype, int32_t) {
+  if (failures_at_norm.load() > 0) {
+    failures_at_norm.fetch_sub(1);
+    error = "CUDA out of memory, as the test asked";
+    return 2;
+  }
+  if (!meta) host_norm(job, dtype);
+  return 0;
+}
+int32_t rotary(const MmCudaRotary* job, int32_t dtype, int32_t) {
+  if (!meta) host_rotary(job, dtype);
+  return 0;
+}
+int32_t gated(const MmCudaGated* job, int32_t dtype, int32_t) {
+  if (!meta) host_gated(job, dtype);
+  return 0;
+}
+int32_t activation(const MmCudaActivation* job, int32_t dtype, int32_t) {
+  if (!meta) host_activation(job, dtype);
+  return 0;
+}
+int32_t positions(const MmCudaPositions* job, int32_t dtype, int32_t) {
+  if (!meta) host_positions(job, dtype);
+  return 0;
+}
+
+int32_t linear_gelu(void* bias, void* x, void* weight, void** out) {
+  int64_t* x_sizes = nullptr;
+  int64_t* w_sizes = nullptr;
+  int32_t dtype = 0;
+  aoti_torch_get_sizes(raw(x), &x_sizes);
+  aoti_torch_get_sizes(raw(weight), &w_sizes);
+  aoti_torch_get_dtype(raw(x), &dtype);
+  const int64_t sizes[] = {x_sizes[0], w_sizes[1]}, strides[] = {w_sizes[1], 1};
+  AtenTensorHandle product = nullptr;
+  if (aoti_torch_empty_strided(2, sizes, strides, dtype, device_type(), 0, &product)) return 1;
+  if (meta) {
+    *out = product;
+    return 0;
+  }
+  if (aoti_torch_cpu_addmm_out(product, raw(bias), raw(x), raw(weight), 1.0, 1.0)) return 1;
+  std::array<StableIValue, 2> stack{torch::stable::detail::from(product),
+                                    torch::stable::detail::from(std::string("tanh"))};
+  if (torch_call_dispatcher("aten::gelu", "", stack.data(), TORCH_ABI_VERSION)) return 1;
+  *out = torch::stable::detail::to<AtenTensorHandle>(stack[0]);
+  return 0;
+}
+
+// [rows, heads, dim] of q, k or v, the first axis of length 1 left out.
+struct View {
+  const char* data;
+  int64_t rows, heads, dim, row_stride, head_stride;
+  int32_t dtype;
+
+  explicit View(void* tensor) {
+    int64_t ndim = 0, *sizes = nullptr, *strides = nullptr;
+    void* start = nullptr;
+    aoti_torch_get_dim(raw(tensor), &ndim);
+    aoti_torch_get_sizes(raw(tensor), &sizes);
+    aoti_torch_get_strides(raw(tensor), &strides);
+    aoti_torch_get_data_ptr(raw(tensor), &start);
+    aoti_torch_get_dtype(raw(tensor), &dtype);
+    dtype = dtype == aoti_torch_dtype_float32() ? 0 : dtype == aoti_torch_dtype_bfloat16() ? 1 : 2;
+    data = static_cast<const char*>(start);
+    rows = sizes[ndim - 3], heads = sizes[ndim - 2], dim = sizes[ndim - 1];
+    row_stride = strides[ndim - 3], head_stride = strides[ndim - 2];
+  }
+  float at(int64_t row, int64_t head, int64_t i) const {
+    const char* place = data + (row * row_stride + head * head_stride + i) * (dtype == 0 ? 4 : 2);
+    float value = 0.0f;
+    if (dtype == 0) return *reinterpret_cast<const float*>(place);
+    host_widen(place, &value, 1, dtype);
+    return value;
+  }
+};
+
+int32_t attention(const MmCudaAttention* job, void* out[5], bool flash) {
+  const View q(job->q), k(job->k), v(job->v);
+  if (flash && q.dtype == 0) return 1;
+  int64_t segments = 0;
+  void* edges_data = nullptr;
+  int32_t edges_dtype = 0, dtype = 0;
+  aoti_torch_get_numel(raw(job->edges), &segments);
+  aoti_torch_get_data_ptr(raw(job->edges), &edges_data);
+  aoti_torch_get_dtype(raw(job->edges), &edges_dtype);
+  aoti_torch_get_dtype(raw(job->q), &dtype);
+  if (edges_dtype != aoti_torch_dtype_int32()) return 1;
+  const auto* edges = static_cast<const int32_t*>(edges_data);
+  std::vector<int64_t> sizes{q.rows, q.heads, q.dim}, strides{q.heads * q.dim, q.dim, 1};
+  if (!flash) sizes.insert(sizes.begin(), 1), strides.insert(strides.begin(), q.rows * q.heads * q.dim);
+  AtenTensorHandle result = nullptr, extra = nullptr;
+  const auto ndim = static_cast<int64_t>(sizes.size());
+  if (aoti_torch_empty_strided(ndim, sizes.data(), strides.data(), dtype, device_type(), 0, &result))
+    return 1;
+  if (meta) {
+    out[0] = result;
+    return 0;
+  }
+  void* to = nullptr;
+  aoti_torch_get_data_ptr(result, &to);
+  for (int64_t s = 0; s + 1 < segments; ++s) {
+    if (edges[s + 1] - edges[s] > job->longest) return 1;
+    for (int64_t row = edges[s]; row < edges[s + 1]; ++row) {
+      for (int64_t head = 0; head < q.heads; ++head) {
+        std::vector<double> scores;
+        double largest = -INFINITY, total = 0.0;
+        for (int64_t other = edges[s]; other < edges[s + 1]; ++other) {
+          double score = 0.0;
+          for (int64_t i = 0; i < q.dim; ++i) score += double{q.at(row, head, i)} * k.at(other, head, i);
+          scores.push_back(score * job->scale);
+          largest = std::max(largest, scores.back());
+        }
+        for (double& score : scores) total += score = std::exp(score - largest);
+        for (int64_t i = 0; i < q.dim; ++i) {
+          double sum = 0.0;
+          for (size_t other = 0; other < scores.size(); ++other) {
+            sum += scores[other] * v.at(edges[s] + static_cast<int64_t>(other), head, i);
+          }
+          const float value = static_cast<float>(sum / total);
+          const int64_t place = (row * q.heads + head) * q.dim + i;
+          if (q.dtype == 0)
+            static_cast<float*>(to)[place] = value;
+          else
+            host_round(&value, static_cast<uint16_t*>(to) + place, 1, q.dtype);
+        }
+      }
+    }
+  }
+  // The log-sum that the real ones give too.
+  aoti_torch_new_tensor_handle(result, &extra);
+  out[0] = result;
+  out[1] = extra;
+  return 0;
+}
+
+int32_t flash_attention(const MmCudaAttention* job, void* out[5]) { return attention(job, out, true); }
+int32_t efficient_attention(const MmCudaAttention* job, void* out[5]) { return attention(job, out, false); }
+
+int32_t check_device(int32_t index, MmCudaDevice* facts) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (!refusal.empty()) {
+    error = refusal;
+    return 1;
+  }
+  if (index > 1) {
+    error = "there is no such GPU: the driver shows 2, the last is cuda:1";
+    return 1;
+  }
+  *facts = MmCudaDevice{"Double", 90, 13000, 13000, int64_t{1} << 34};
+  return 0;
+}
+
+int32_t enter(int32_t index, int32_t priority, void** guard, void** stream, int32_t* actual) {
+  *guard = number(current_stream + 1);
+  current_stream = ++last_stream;
+  *stream = number(current_stream);
+  *actual = priority < 0 ? HIGHEST_PRIORITY : 0;
+  note("enter stream " + text(*stream) + " of cuda:" + std::to_string(index));
+  return 0;
+}
+void leave(void* guard) {
+  note("leave stream " + std::to_string(current_stream));
+  if (guard) current_stream = reinterpret_cast<intptr_t>(guard) - 1;
+}
+int32_t drain(int32_t, void* stream) {
+  note("drain stream " + text(stream));
+  return 0;
+}
+int32_t mark(int32_t, void* stream, void** event) {
+  *event = number(++last_event);
+  note("mark stream " + text(stream) + " event " + text(*event));
+  return 0;
+}
+int32_t wait(int32_t, void* stream, void* event) {
+  note("wait stream " + text(stream) + " event " + text(event));
+  return 0;
+}
+void forget(int32_t, void* event) { note("forget event " + text(event)); }
+
+const MmCudaOps ops = {last_error,  device_type,     launched,           norm,
+                       rotary,      gated,           activation,         positions,
+                       linear_gelu, flash_attention, efficient_attention};
+const MmCudaApi table = {
+    MM_CUDA_API_VERSION, sizeof(MmCudaApi), &ops, check_device, enter, leave, drain, mark, wait, forget};
+
+}  // namespace
+
+extern "C" {
+const MmCudaApi* mm_cuda_api(uint32_t version) { return version == MM_CUDA_API_VERSION ? &table : nullptr; }
+
+// The log since the last call, and its end.
+const char* double_log() {
+  static thread_local std::string taken;
+  const std::lock_guard<std::mutex> lock(mutex);
+  taken.swap(log_text);
+  log_text.clear();
+  return taken.c_str();
+}
+void double_refuse(const char* sentence) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  refusal = sentence;
+}
+void double_use_meta(int on) { meta = on != 0; }
+void double_run_out_of_memory(int times) { failures_at_norm = times; }
+}
