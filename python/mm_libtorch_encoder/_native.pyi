@@ -314,6 +314,7 @@ def check_cache(
     memory_bytes: int, disk_path: str | os.PathLike[str] | None, disk_bytes: int, max_entry_bytes: int
 ) -> None:
     """Raises ValueError for settings of a cache that cannot work."""
+
 # CUDA
 
 def open_cuda(path: str | os.PathLike[str]) -> None:

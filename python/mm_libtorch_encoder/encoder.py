@@ -20,8 +20,8 @@ runtime.check()
 import torch  # noqa: E402  (the host's Torch must fit before the bridge is opened)
 
 from . import _native, event_loop  # noqa: E402
-from .cache import CacheConfig  # noqa: E402
 from . import device as devices  # noqa: E402
+from .cache import CacheConfig  # noqa: E402
 from .result import ImageMetadata, ImageResult  # noqa: E402
 from .stats import EncoderStats, Histogram  # noqa: E402
 
@@ -121,7 +121,7 @@ class Encoder:
             max_batch_images=_checked_size("max_batch_images", max_batch_images),
             max_batch_tokens=_checked_size("max_batch_tokens", max_batch_tokens),
             cache=None if cache is None else cache._fields(),
-            runtime=_torch_identity(),
+            runtime="" if cache is None else _torch_identity(str(device)),
             progress=progress,
         )
         _open_encoders.add(self)
@@ -354,15 +354,17 @@ def _checked_images(
     return sources, None if expected is None else _checked_counts(expected, len(sources))
 
 
-def _torch_identity() -> str:
-    """What of the host's Torch decides the bits of a result."""
-    facts = (
+def _torch_identity(device: str) -> str:
+    """What of the host's Torch and of `device` decides the bits of a result."""
+    facts: list[object] = [
         torch.__version__,
         torch.version.git_version,
         torch.version.cuda,
         torch.backends.cpu.get_cpu_capability(),
         torch.get_float32_matmul_precision(),
-    )
+    ]
+    if device.startswith("cuda") and torch.cuda.is_available():
+        facts += [torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)]
     return " ".join(map(str, facts))
 
 
