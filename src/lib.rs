@@ -3,6 +3,8 @@
 //! Data flows one way: [`image`] decodes, [`pixels`] resizes and lays out patches, a [`family`] says which sizes
 //! and constants apply and runs its tower, [`encoder`] owns order, limits and failure.
 
+#[cfg(feature = "torch")]
+pub mod cache;
 pub mod checkpoint;
 pub mod dtype;
 #[cfg(feature = "torch")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::checkpoint::Checkpoint;
-use crate::family::{self, Family, Options, Plan};
+use crate::family::{self, Family, Grid, Options, Plan};
 use crate::image::{self, DecodePolicy, Limits};
 use crate::pixels::PixelValues;
 use crate::{Dtype, Error, Result};
@@ -85,14 +85,7 @@ impl Preprocessor {
     /// [`Preprocessor::plan`], refused where it gives other than `expected` tokens.
     pub fn plan_expecting(&self, bytes: &[u8], expected: Option<usize>) -> Result<Plan> {
         let plan = self.plan(bytes)?;
-        if let Some(expected) = expected
-            && expected != plan.tokens
-        {
-            return Err(Error::media(format!(
-                "{expected} tokens were expected, but this image gives {} (grid {}x{})",
-                plan.tokens, plan.grid.height, plan.grid.width
-            )));
-        }
+        check_tokens(expected, plan.tokens, plan.grid)?;
         Ok(plan)
     }
 
@@ -115,5 +108,16 @@ impl Preprocessor {
         }
         hasher.update(bytes);
         hasher.finalize().to_hex().to_string()
+    }
+}
+
+/// Refuses an image that gives other than `expected` tokens.
+pub(crate) fn check_tokens(expected: Option<usize>, tokens: usize, grid: Grid) -> Result<()> {
+    match expected {
+        Some(expected) if expected != tokens => Err(Error::media(format!(
+            "{expected} tokens were expected, but this image gives {tokens} (grid {}x{})",
+            grid.height, grid.width
+        ))),
+        _ => Ok(()),
     }
 }

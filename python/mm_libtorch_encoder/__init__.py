@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._native import QueueFull as QueueFull
     from ._native import RuntimeMismatch as RuntimeMismatch
     from ._native import __version__ as __version__
+    from .cache import CacheConfig as CacheConfig
     from .encoder import Encoder as Encoder
     from .result import ImageMetadata as ImageMetadata
     from .result import ImageResult as ImageResult
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 # The module that defines each public name; the name of a module stands for the module itself.
 _HOME = {
+    "CacheConfig": "cache",
     "CheckpointError": "_native",
     "DecodePolicy": "_native",
     "DeviceOutOfMemory": "_native",
@@ -45,6 +47,7 @@ _HOME = {
 }
 
 __all__ = [
+    "CacheConfig",
     "CheckpointError",
     "DecodePolicy",
     "DeviceOutOfMemory",

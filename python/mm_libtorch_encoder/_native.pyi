@@ -25,6 +25,7 @@ __all__ = [
     "__version__",
     "base64_decode",
     "base64_encode",
+    "check_cache",
     "content_hash",
     "content_hash_u64",
     "cuda_device",
@@ -309,6 +310,10 @@ def kernel_level() -> str:
 def set_plain_ops(plain: bool) -> None:
     """Composes every operator of plain ATen calls instead of the fused forms; for comparison."""
 
+def check_cache(
+    memory_bytes: int, disk_path: str | os.PathLike[str] | None, disk_bytes: int, max_entry_bytes: int
+) -> None:
+    """Raises ValueError for settings of a cache that cannot work."""
 # CUDA
 
 def open_cuda(path: str | os.PathLike[str]) -> None:
@@ -350,8 +355,12 @@ class Encoder:
         queue_bytes: int | None = None,
         max_batch_images: int | None = None,
         max_batch_tokens: int | None = None,
+        cache: tuple[int, os.PathLike[str] | None, int, int] | None = None,
+        runtime: str = "",
         progress: Callable[[int, int], object] | None = None,
     ) -> Encoder: ...
+    def cache_stats(self) -> dict[str, int]:
+        """Counts of the cache by name; zeros where there is none."""
     @property
     def family(self) -> str:
         """Name of the family."""

@@ -19,6 +19,7 @@ runtime.check()
 import torch  # noqa: E402  (the host's Torch must fit before the bridge is opened)
 
 from . import _native, event_loop  # noqa: E402
+from .cache import CacheConfig  # noqa: E402
 from . import device as devices  # noqa: E402
 from .result import ImageMetadata, ImageResult  # noqa: E402
 from .stats import EncoderStats, Histogram  # noqa: E402
@@ -64,6 +65,8 @@ class Encoder:
         image larger than the whole queue waits until it is empty.
     max_batch_images, max_batch_tokens: images, and tokens, that share one run of the tower if they wait at the same
         time; nobody waits for a batch to fill. With 1 image, the default, a result cannot depend on its neighbours.
+    cache: a CacheConfig, to keep finished results in host memory or on disk. All results are then CPU tensors, and
+        those for the same image share memory: treat them as read-only. None: nothing is kept.
     progress: called with (bytes read, bytes in all) while the weights load.
 
     Raises CheckpointError if the checkpoint does not fit, RuntimeMismatch if the host does not.
@@ -89,8 +92,11 @@ class Encoder:
         queue_bytes: int = 1 << 30,
         max_batch_images: int = 1,
         max_batch_tokens: int = 1 << 14,
+        cache: CacheConfig | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
+        if cache is not None and not isinstance(cache, CacheConfig):
+            raise TypeError(f"cache must be a CacheConfig or None, not {type(cache).__name__}")
         self._model = model
         devices.prepare(str(device))
         self._native = _native.Encoder(
@@ -111,6 +117,8 @@ class Encoder:
             queue_bytes=_checked_size("queue_bytes", queue_bytes),
             max_batch_images=_checked_size("max_batch_images", max_batch_images),
             max_batch_tokens=_checked_size("max_batch_tokens", max_batch_tokens),
+            cache=None if cache is None else cache._fields(),
+            runtime=_torch_identity(),
             progress=progress,
         )
         _open_encoders.add(self)
@@ -246,6 +254,16 @@ class Encoder:
         }
         return EncoderStats(stages=stages, **counts)
 
+    def cache_stats(self) -> dict[str, int]:
+        """Counts of the cache since the opening, and what it holds; zeros where there is none.
+
+        "memory_hits", "disk_hits", "misses" (computed) and "joins" (waited for another's computation of the same
+        image) count every request once. "bypasses": results that were returned and not kept. "errors": entries on
+        disk that were damaged, and reads and writes that failed. "memory_bytes", "disk_bytes": what entries take now.
+        "live_cpu_bytes_process": memory of results of all caches of this process that anything still uses.
+        """
+        return self._native.cache_stats()
+
     def _results(
         self,
         outcomes: list[_native.Encoding | BaseException],
@@ -331,6 +349,18 @@ def _checked_images(
 ) -> tuple[list[bytes], list[int] | None]:
     sources = [_as_bytes(image) for image in ([images] if _is_bytes(images) else images)]
     return sources, None if expected is None else _checked_counts(expected, len(sources))
+
+
+def _torch_identity() -> str:
+    """What of the host's Torch decides the bits of a result."""
+    facts = (
+        torch.__version__,
+        torch.version.git_version,
+        torch.version.cuda,
+        torch.backends.cpu.get_cpu_capability(),
+        torch.get_float32_matmul_precision(),
+    )
+    return " ".join(map(str, facts))
 
 
 def _is_bytes(images: object) -> bool:

@@ -88,6 +88,19 @@ impl Checkpoint {
         Ok(self.preprocessor.as_ref().map_err(Error::clone)?.as_ref().map(Node::of))
     }
 
+    /// BLAKE3 over what the configuration files hold; key order and white space do not matter.
+    pub fn identity(&self) -> [u8; 32] {
+        let mut hash = blake3::Hasher::new_derive_key("mm-libtorch-encoder configuration 1");
+        let optional =
+            [&self.processor, &self.preprocessor].map(|file| file.as_ref().ok().and_then(Option::as_ref));
+        for document in [Some(&self.config)].into_iter().chain(optional) {
+            let text = document.map(|document| document.value.to_string()).unwrap_or_default();
+            hash.update(&(text.len() as u64).to_le_bytes());
+            hash.update(text.as_bytes());
+        }
+        *hash.finalize().as_bytes()
+    }
+
     /// The names of all tensors, from `model.safetensors` or else `model.safetensors.index.json`.
     ///
     /// # Errors

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::admission::Cost;
 use super::ticket::Reply;
+use crate::Result;
 use crate::family::Grid;
 use crate::pixels::PixelValues;
-use crate::torch::{Event, Tensor};
+use crate::torch::{Device, Event, Tensor};
 
 /// Encoded bytes that are kept alive and unchanged until nobody needs them any more.
 pub type Source = Arc<dyn AsRef<[u8]> + Send + Sync>;
@@ -70,6 +71,30 @@ pub struct Encoded {
     pub offsets: Vec<usize>,
     /// Time spent in each stage.
     pub times: Times,
+}
+
+impl Encoded {
+    /// The same result in the host's memory, copied behind all work on the calling thread's stream.
+    pub(super) fn on_host(mut self) -> Result<Self> {
+        for (_, tensor) in &mut self.tensors {
+            *tensor = tensor.copied(Device::Cpu)?;
+        }
+        self.ready = None;
+        Ok(self)
+    }
+
+    /// The same result for another: tensors of its own over the same memory.
+    pub(super) fn shared(&self) -> Result<Self> {
+        let tensors = self.tensors.iter().map(|(name, tensor)| Ok((*name, tensor.alias()?)));
+        Ok(Self {
+            tensors: tensors.collect::<Result<_>>()?,
+            ready: self.ready.clone(),
+            hash: self.hash.clone(),
+            grids: self.grids.clone(),
+            offsets: self.offsets.clone(),
+            times: self.times,
+        })
+    }
 }
 
 /// How far an item is.

@@ -10,6 +10,7 @@ mod item;
 mod pool;
 mod queue;
 mod settings;
+mod shared;
 mod start;
 mod stats;
 mod threads;
@@ -29,14 +30,16 @@ pub use ticket::{Ticket, Waker};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::cache::CacheStats;
 use crate::family::Grid;
 use crate::pixels::{PixelValues, Samples};
-use crate::prepare::Preprocessor;
+use crate::prepare::{Preprocessor, check_tokens};
 use crate::torch::Device;
 use crate::{Dtype, Error, Result};
 use admission::Cost;
 use item::{Item, Work};
 use queue::Queue;
+use shared::Shared;
 use threads::Threads;
 use ticket::Reply;
 
@@ -45,6 +48,8 @@ pub struct Encoder {
     preprocessor: Preprocessor,
     device: Device,
     dtype: Dtype,
+    /// The cache and what is computed for it.
+    shared: Option<Arc<Shared>>,
     queue: Arc<Queue>,
     threads: Threads,
     stream_priority: i32,
@@ -83,6 +88,12 @@ impl Encoder {
         Ok(self.queue.counters().read(self.queue.lengths()))
     }
 
+    /// What the cache counted and holds; nothing where there is none.
+    pub fn cache_stats(&self) -> Result<CacheStats> {
+        self.check_process()?;
+        Ok(self.shared.as_ref().map_or_else(CacheStats::default, |shared| shared.cache().stats()))
+    }
+
     /// Queues an image and returns at once, where the queue is full too: the ticket then waits for room.
     ///
     /// Whatever is wrong with the request is its ticket's answer.
@@ -96,15 +107,31 @@ impl Encoder {
     fn accept(&self, request: Request, reply: &mut Option<Reply>) -> Result<()> {
         self.check_open()?;
         let bytes = (*request.source).as_ref();
-        // A cache belongs here: it answers `reply` with a stored result, or lets it wait for the same picture's answer.
+        let hash = self.shared.as_ref().map(|_| self.preprocessor.hash(bytes));
+        if let (Some(shared), Some(hash)) = (&self.shared, &hash)
+            && let Some(entry) = shared.get(hash)
+        {
+            let tokens = entry.offsets().last().copied().unwrap_or(0);
+            let grid = entry.grids().first().copied().unwrap_or(Grid::still(0, 0));
+            check_tokens(request.expected, tokens, grid)?;
+            if let Some(reply) = reply.take() {
+                reply.send(shared::answer(&entry, hash));
+            }
+            return Ok(());
+        }
         let plan = self.preprocessor.plan_expecting(bytes, request.expected)?;
         let matrix = plan.grid.patches().saturating_mul(self.preprocessor.family().patch_columns());
         let cost = Cost {
             tokens: plan.tokens,
             bytes: matrix.saturating_mul(self.dtype.size()).saturating_add(bytes.len()),
         };
+        if let (Some(shared), Some(hash)) = (&self.shared, &hash)
+            && let Some(caller) = reply.take()
+        {
+            *reply = shared.board(hash, caller);
+        }
         let work = Work::Source(request.source);
-        self.push(work, vec![plan.grid], vec![0, plan.tokens], cost, reply);
+        self.push(work, vec![plan.grid], vec![0, plan.tokens], hash, cost, reply);
         Ok(())
     }
 
@@ -146,7 +173,7 @@ impl Encoder {
             offsets.push(tokens);
         }
         let bytes = pixels.rows.saturating_mul(pixels.columns).saturating_mul(self.dtype.size());
-        self.push(Work::Pixels(Arc::new(pixels)), grids, offsets, Cost { tokens, bytes }, reply);
+        self.push(Work::Pixels(Arc::new(pixels)), grids, offsets, None, Cost { tokens, bytes }, reply);
         Ok(())
     }
 
@@ -163,20 +190,18 @@ impl Encoder {
         }
     }
 
-    fn push(&self, work: Work, grids: Vec<Grid>, offsets: Vec<usize>, cost: Cost, reply: &mut Option<Reply>) {
+    fn push(
+        &self,
+        work: Work,
+        grids: Vec<Grid>,
+        offsets: Vec<usize>,
+        hash: Option<String>,
+        cost: Cost,
+        reply: &mut Option<Reply>,
+    ) {
         if let Some(reply) = reply.take() {
             let (since, times) = (Instant::now(), Times::default());
-            self.queue.push(Item {
-                work,
-                grids,
-                offsets,
-                hash: None,
-                cost,
-                times,
-                since,
-                reply,
-                warmup: false,
-            });
+            self.queue.push(Item { work, grids, offsets, hash, cost, times, since, reply, warmup: false });
         }
     }
 
@@ -202,7 +227,11 @@ impl Encoder {
     pub fn close(&self) -> Result<()> {
         self.check_process()?;
         self.queue.close();
-        self.threads.join()
+        let ended = self.threads.join();
+        if let Some(shared) = &self.shared {
+            shared.cache().close();
+        }
+        ended
     }
 }
 
@@ -212,6 +241,7 @@ impl Drop for Encoder {
             // A forked child: the threads do not exist, and their locks must not be waited for, since a thread of the
             // parent may have held them at the fork.
             self.threads.forget();
+            std::mem::forget(self.shared.clone());
         }
     }
 }

@@ -31,9 +31,16 @@ pub(super) fn start(
 /// Prepares items until there will be no more. A failure, even a panic, stays with its item.
 fn run(queue: &Queue, preprocessor: &Preprocessor, dtype: Dtype) {
     while let Some(mut item) = queue.next_to_prepare() {
-        let prepared = catch_unwind(AssertUnwindSafe(|| prepare(&mut item, preprocessor, dtype)));
+        let prepared = catch_unwind(AssertUnwindSafe(|| {
+            let columns = preprocessor.family().embedding_columns();
+            if item.reply.landing().is_some_and(|landing| landing.load(&item, columns, dtype)) {
+                return Ok(true);
+            }
+            prepare(&mut item, preprocessor, dtype).map(|()| false)
+        }));
         match prepared {
-            Ok(Ok(())) => queue.prepared(item),
+            Ok(Ok(true)) => queue.unprepared(&item),
+            Ok(Ok(false)) => queue.prepared(item),
             Ok(Err(error)) => fail(queue, item, error),
             Err(_) => {
                 fail(queue, item, Error::internal("preparing this image panicked; the encoder goes on"))

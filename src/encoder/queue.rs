@@ -297,13 +297,19 @@ impl Queue {
     /// Refuses the request of `ticket` if it still waits outside.
     pub fn expire(&self, ticket: &Ticket) {
         let mut state = self.state();
-        let place = state.outside.iter().position(|item| item.reply.belongs_to(ticket));
-        let Some(item) = place.and_then(|place| state.outside.remove(place)) else { return };
+        let found =
+            state.outside.iter_mut().enumerate().find_map(|(place, item)| {
+                item.reply.leave(ticket).map(|(reply, others)| (place, reply, others))
+            });
+        let Some((place, reply, others)) = found else { return };
+        // An item that others wait for stays.
+        let gone = if others { None } else { state.outside.remove(place) };
         let (items, tokens, bytes) = state.room.waiting();
         drop(state);
+        drop(gone);
         self.counters.refused();
         let Load { queue_depth, queue_tokens, queue_bytes, .. } = self.load;
-        item.reply.send(Err(Error::queue_full(format!(
+        reply.send(Err(Error::queue_full(format!(
             "the queue is full: {items} of {queue_depth} images, {tokens} of {queue_tokens} tokens, {bytes} of \
              {queue_bytes} bytes wait; call again later or with a longer timeout"
         ))));

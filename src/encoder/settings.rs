@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use crate::cache::CacheConfig;
 use crate::family::Options;
 use crate::image::DecodePolicy;
 use crate::torch::Device;
@@ -42,6 +43,10 @@ pub struct Settings {
     pub stream_priority: i32,
     /// How much runs and waits at once.
     pub load: Load,
+    /// Where finished results are kept; none: nowhere.
+    pub cache: Option<CacheConfig>,
+    /// What else of the host decides results: its Torch and how it is set. Part of the keys on disk.
+    pub runtime: String,
 }
 
 /// How much runs and waits at once.

@@ -7,9 +7,11 @@ use std::thread;
 use super::batch::Forward;
 use super::queue::Queue;
 use super::settings::Settings;
+use super::shared::Shared;
 use super::stats::Counters;
 use super::threads::Threads;
 use super::{Encoder, pool, worker};
+use crate::cache::{Cache, CacheConfig, Identity, binary_identity};
 use crate::checkpoint::{Checkpoint, Selection};
 use crate::family::{Loader, WeightNames};
 use crate::prepare::Preprocessor;
@@ -24,6 +26,7 @@ impl Encoder {
     /// error comes back.
     pub fn open(settings: Settings, progress: Progress<'_>) -> Result<Self> {
         settings.load.check()?;
+        settings.cache.as_ref().map_or(Ok(()), CacheConfig::check)?;
         if let Device::Cuda(index) = settings.device {
             torch::cuda::device(index)?;
         }
@@ -41,6 +44,7 @@ impl Encoder {
             Some(dtype) => dtype,
             None => own_dtype(&checkpoint, &selection)?,
         };
+        let shared = shared(&settings, &checkpoint, &preprocessor, &selection, dtype)?;
         let total = selection.bytes();
         let read = AtomicU64::new(0);
         let count = |bytes: u64| progress(read.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
@@ -61,6 +65,7 @@ impl Encoder {
             preprocessor,
             device: settings.device,
             dtype,
+            shared,
             queue: Arc::new(Queue::new(settings.load, Counters::default())),
             threads: Threads::default(),
             stream_priority: 0,
@@ -73,6 +78,39 @@ impl Encoder {
         pool::start(&encoder.threads, &encoder.queue, &encoder.preprocessor, dtype)?;
         Ok(encoder)
     }
+}
+
+/// The cache, if one is wanted. Opened before the weights are loaded: a directory that is in use shows early.
+fn shared(
+    settings: &Settings,
+    checkpoint: &Checkpoint,
+    preprocessor: &Preprocessor,
+    selection: &Selection,
+    dtype: Dtype,
+) -> Result<Option<Arc<Shared>>> {
+    let Some(config) = &settings.cache else { return Ok(None) };
+    let mut namespace = [0; 32];
+    if config.disk_path.is_some() {
+        let device = if settings.device == Device::Cpu { "cpu" } else { "cuda" };
+        let alone = if settings.load.batch_images > 1 { "batched" } else { "alone" };
+        let texts = [
+            ("family", preprocessor.family().name()),
+            ("options", &settings.options.identity()),
+            ("policy", &preprocessor.policy().identity()),
+            ("dtype", dtype.name()),
+            ("device", device),
+            ("forward", alone),
+            ("runtime", &settings.runtime),
+            ("kernels", &torch::kernel_level()?),
+        ];
+        let identity = Identity::default()
+            .with("weights", &selection.contents()?)
+            .with("configuration", &checkpoint.identity())
+            .with("software", &binary_identity(torch::bridge_file()));
+        let all = texts.iter().fold(identity, |all, (name, text)| all.with(name, text.as_bytes()));
+        namespace = all.finish();
+    }
+    Ok(Some(Arc::new(Shared::new(Cache::open(config, namespace)?, settings.device))))
 }
 
 /// The tower's tensors under the spelling that the checkpoint has, or has most of.

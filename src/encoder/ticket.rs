@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::item::{Encoded, Source};
 use super::queue::Queue;
+use super::shared::Landing;
 use crate::{Error, Result};
 
 /// Called once when the answer is there, on the thread that answers; it must be quick and not block.
@@ -32,12 +33,23 @@ impl Slot {
 }
 
 /// The end that answers, once.
-pub(super) struct Reply(Option<Arc<Slot>>);
+pub(super) struct Reply(Option<End>);
+
+/// Who gets the answer.
+enum End {
+    Caller(Arc<Slot>),
+    /// All who wait for the result of one picture, and the cache.
+    Flight(Landing),
+}
 
 impl Reply {
     /// Whether nobody waits for the answer any more.
     pub fn abandoned(&self) -> bool {
-        self.0.as_ref().is_none_or(|slot| slot.abandoned.load(Ordering::Relaxed))
+        match &self.0 {
+            None => true,
+            Some(End::Caller(slot)) => slot.abandoned.load(Ordering::Relaxed),
+            Some(End::Flight(landing)) => landing.deserted(),
+        }
     }
 
     /// Answers. Where nobody waits any more, the answer is freed.
@@ -46,7 +58,11 @@ impl Reply {
     }
 
     fn put(&mut self, answer: Result<Encoded>) {
-        let Some(slot) = self.0.take() else { return };
+        let slot = match self.0.take() {
+            None => return,
+            Some(End::Flight(landing)) => return landing.land(answer),
+            Some(End::Caller(slot)) => slot,
+        };
         if slot.abandoned.load(Ordering::Relaxed) {
             return;
         }
@@ -59,7 +75,30 @@ impl Reply {
 
     /// Whether `ticket` is this reply's other end.
     pub fn belongs_to(&self, ticket: &Ticket) -> bool {
-        self.0.as_ref().is_some_and(|slot| Arc::ptr_eq(slot, &ticket.slot))
+        matches!(&self.0, Some(End::Caller(slot)) if Arc::ptr_eq(slot, &ticket.slot))
+    }
+
+    /// The reply of a computation that several may wait for.
+    pub fn of_flight(landing: Landing) -> Self {
+        Self(Some(End::Flight(landing)))
+    }
+
+    /// What leads to all who wait for one picture.
+    pub fn landing(&self) -> Option<&Landing> {
+        match &self.0 {
+            Some(End::Flight(landing)) => Some(landing),
+            _ => None,
+        }
+    }
+
+    /// The reply of the one who waits at `ticket`, and whether others wait for this answer too; none if that one does
+    /// not.
+    pub fn leave(&mut self, ticket: &Ticket) -> Option<(Self, bool)> {
+        if self.belongs_to(ticket) {
+            return Some((Self(self.0.take()), false));
+        }
+        let (reply, others) = self.landing()?.leave(ticket);
+        reply.map(|reply| (reply, others))
     }
 }
 
@@ -87,7 +126,7 @@ impl Ticket {
             arrived: Condvar::new(),
             abandoned: AtomicBool::new(false),
         });
-        let reply = Reply(Some(slot.clone()));
+        let reply = Reply(Some(End::Caller(slot.clone())));
         (Self { slot, queue, _source: source, process: std::process::id() }, reply)
     }
 

@@ -21,6 +21,10 @@ use crate::pixels::{PixelValues, Samples};
 use crate::torch::Device;
 use crate::{Dtype, Error};
 
+/// Sources of up to this many bytes are hashed and queued without letting go of the GIL: getting it back from another
+/// thread takes longer than a look-up in the cache.
+const ATTACHED_BYTES: usize = 32 << 10;
+
 /// The native side of `mm_libtorch_encoder.Encoder`.
 #[pyclass(frozen, module = "mm_libtorch_encoder._native")]
 struct Encoder {
@@ -34,13 +38,15 @@ impl Encoder {
         items: Vec<PyBackedBytes>,
         expected: Option<Vec<usize>>,
     ) -> Vec<Ticket> {
-        py.detach(|| {
+        let small = items.iter().map(|item| item.len()).sum::<usize>() <= ATTACHED_BYTES;
+        let submit = || {
             let request = |(index, source): (usize, PyBackedBytes)| Request {
                 source: Arc::new(source),
                 expected: expected.as_ref().and_then(|counts| counts.get(index)).copied(),
             };
             items.into_iter().enumerate().map(request).map(|request| self.encoder.submit(request)).collect()
-        })
+        };
+        if small { submit() } else { py.detach(submit) }
     }
 }
 
@@ -49,8 +55,9 @@ impl Encoder {
     #[new]
     #[pyo3(signature = (
         checkpoint, model, device, family=None, *, dtype=None, backend=None, deepstack=None, decode_policy=None,
-        attention=None, rescale=None, stream_priority=None, replicas_per_gpu=None, queue_depth=None, queue_tokens=None, queue_bytes=None,
-        max_batch_images=None, max_batch_tokens=None, progress=None
+        attention=None, rescale=None, stream_priority=None, replicas_per_gpu=None, queue_depth=None,
+        queue_tokens=None, queue_bytes=None, max_batch_images=None, max_batch_tokens=None, cache=None, runtime="",
+        progress=None
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -72,6 +79,8 @@ impl Encoder {
         queue_bytes: Option<usize>,
         max_batch_images: Option<usize>,
         max_batch_tokens: Option<usize>,
+        cache: Option<super::cache::Fields<'_>>,
+        runtime: &str,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let usual = Load::default();
@@ -93,6 +102,8 @@ impl Encoder {
             policy: decode_policy.map(DecodePolicy::preset).transpose()?,
             stream_priority: stream_priority.unwrap_or(0),
             load,
+            cache: cache.map(super::cache::config).transpose()?,
+            runtime: runtime.to_owned(),
         };
         let report = |done: u64, total: u64| {
             if let Some(progress) = &progress {
@@ -122,6 +133,11 @@ impl Encoder {
     #[getter]
     fn dtype(&self) -> &'static str {
         self.encoder.dtype().name()
+    }
+
+    /// Counts of the cache by name.
+    fn cache_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        super::cache::counts(py, self.encoder.cache_stats()?)
     }
 
     #[getter]

@@ -1,5 +1,6 @@
 //! The extension module `mm_libtorch_encoder._native`.
 
+mod cache;
 mod encoder;
 mod encoding;
 mod errors;
@@ -27,5 +28,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     encoding::register(module)?;
     mailbox::register(module)?;
     requests::register(module)?;
+    cache::register(module)?;
     encoder::register(module)
 }

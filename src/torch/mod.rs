@@ -3,15 +3,17 @@
 //! `bridge/` is the C++ side, [`Tensor`] an owned handle, [`ops`] the vocabulary that towers are written in.
 
 pub mod cuda;
+mod host;
 pub mod ops;
 pub mod self_check;
 mod stream;
 mod sys;
 mod tensor;
 
+pub use host::{HostBuffer, live_host_bytes};
 pub use stream::{Event, Stream};
 pub use sys::{
-    Schema, disable_gradients, kernel_level, live_tensors, open, schemas, set_plain, share_threads,
-    torch_version,
+    Schema, bridge_file, disable_gradients, kernel_level, live_tensors, open, schemas, set_plain,
+    share_threads, torch_version,
 };
 pub use tensor::{Device, Tensor, discard, publish};

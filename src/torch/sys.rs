@@ -2,12 +2,13 @@
 #![allow(unsafe_code, missing_docs)]
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::{Error, Result};
 
 /// Must equal `MM_API_VERSION` in `bridge/api.h`.
-const API_VERSION: u32 = 3;
+const API_VERSION: u32 = 4;
 
 pub type RawTensor = *mut c_void;
 type Status = i32;
@@ -40,6 +41,15 @@ pub struct Api {
 
     pub empty: unsafe extern "C" fn(i64, *const i64, i32, i32, i32, *mut RawTensor) -> Status,
     pub borrow_host: unsafe extern "C" fn(*const c_void, i64, *const i64, i32, *mut RawTensor) -> Status,
+    pub adopt_host: unsafe extern "C" fn(
+        *mut c_void,
+        i64,
+        *const i64,
+        i32,
+        unsafe extern "C" fn(*mut c_void, *mut c_void),
+        *mut c_void,
+        *mut RawTensor,
+    ) -> Status,
     pub empty_staging: unsafe extern "C" fn(i64, *const i64, i32, *mut RawTensor) -> Status,
     pub release: unsafe extern "C" fn(RawTensor),
     pub share: unsafe extern "C" fn(RawTensor, *mut RawTensor) -> Status,
@@ -85,6 +95,12 @@ pub struct Api {
 
 // The library is never unloaded, so the table and its functions live as long as the process.
 static API: OnceLock<&'static Api> = OnceLock::new();
+static FILE: OnceLock<PathBuf> = OnceLock::new();
+
+/// The bridge's file; empty before [`open`].
+pub fn bridge_file() -> &'static Path {
+    FILE.get().map_or(Path::new(""), PathBuf::as_path)
+}
 
 /// Opens the bridge at `path`, whose LibTorch must be in the process already (Python's `import torch` put it there).
 ///
@@ -115,6 +131,7 @@ pub fn open(path: &OsStr) -> Result<()> {
     std::mem::forget(library);
     // SAFETY: plain call into the table.
     check("register_operators", unsafe { (table.register_operators)() }, table)?;
+    let _ = FILE.set(path.into());
     let _ = API.set(table);
     Ok(())
 }

@@ -198,6 +198,47 @@ impl Tensor {
         body(&tensor)
     }
 
+    /// A contiguous tensor over `data`, which `deleter(data, context)` frees when its storage dies.
+    ///
+    /// # Safety
+    /// `data` holds elements for `shape` and stays valid until `deleter` runs, on whatever thread.
+    pub(super) unsafe fn adopt(
+        data: *mut c_void,
+        shape: &[usize],
+        dtype: Dtype,
+        deleter: unsafe extern "C" fn(*mut c_void, *mut c_void),
+        context: *mut c_void,
+    ) -> Result<Self> {
+        let sizes = sizes(shape);
+        Self::make("adopt_host", |api, out| {
+            // SAFETY: `sizes` outlives the call; the caller vouches for the rest.
+            unsafe {
+                let dtype = code(dtype);
+                (api.adopt_host)(data, sizes.len() as i64, sizes.as_ptr(), dtype, deleter, context, out)
+            }
+        })
+    }
+
+    /// A tensor of its own over the same memory: what its owner does to shape or attributes stays with it.
+    pub fn alias(&self) -> Result<Self> {
+        let (shape, strides) = self.geometry()?;
+        self.view(&shape, &strides, 0)
+    }
+
+    /// The bytes of a contiguous tensor on the host.
+    pub fn host_bytes(&self) -> Result<&[u8]> {
+        let (shape, strides) = self.geometry()?;
+        let bytes = element_count(&shape).and_then(|n| n.checked_mul(self.dtype().ok()?.size()));
+        let bytes = bytes.filter(|_| strides == contiguous_strides(&shape));
+        let bytes = bytes.ok_or_else(|| Error::internal("only a contiguous floating tensor has bytes"))?;
+        let data = self.data()?.cast::<u8>().cast_const();
+        if bytes == 0 || data.is_null() {
+            return Ok(&[]);
+        }
+        // SAFETY: a contiguous tensor of this shape and type has this many bytes, alive as long as its storage.
+        Ok(unsafe { std::slice::from_raw_parts(data, bytes) })
+    }
+
     /// A second reference to the same tensor.
     pub fn share(&self) -> Result<Self> {
         // SAFETY: the handle is live during the call.

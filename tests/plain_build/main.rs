@@ -4,6 +4,7 @@
 #![cfg(all(target_os = "linux", not(feature = "parallel"), not(feature = "torch")))]
 
 use std::fs;
+use std::process::Command;
 
 use mm_libtorch_encoder::Dtype;
 use mm_libtorch_encoder::image::{self, DecodePolicy, Limits};
@@ -50,5 +51,22 @@ fn preprocessing_starts_no_thread_and_loads_neither_torch_nor_python() {
     assert!(mapped.iter().any(|name| name.starts_with("libc.so")), "the maps are those of this process");
     for part in ["torch", "c10", "python", "cuda"] {
         assert!(!mapped.iter().any(|name| name.contains(part)), "{part} is loaded: {mapped:?}");
+    }
+    plain_dependencies();
+}
+
+/// The crate's dependencies without any feature hold no runtime, cache, thread pool or Python.
+fn plain_dependencies() {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let text = String::from_utf8(tree.stdout).expect("names are text");
+    let names: Vec<_> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.contains(&"blake3") && names.contains(&"mm-libtorch-encoder"), "{names:?}");
+    for part in ["foyer", "tokio", "futures", "parking_lot", "rayon", "crossbeam", "pyo3", "libloading"] {
+        assert!(!names.iter().any(|name| name.starts_with(part)), "{part} is among {names:?}");
     }
 }

@@ -24,11 +24,14 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), **more}
 
 
-def start(program: str, *arguments: str | Path, **environ: str) -> subprocess.Popen[str]:
+def start(program: str, *arguments: str | Path, stdin: bool = False, **environ: str) -> subprocess.Popen[str]:
     """Starts a Python program with pipes; warnings of Python itself are errors of ours, so they show."""
     command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment(**environ))
+    read = pipe if stdin else None
+    return subprocess.Popen(
+        command, stdin=read, stdout=pipe, stderr=pipe, text=True, env=environment(**environ)
+    )
 
 
 def finish(process: subprocess.Popen[str], timeout: float = TIMEOUT) -> Outcome:

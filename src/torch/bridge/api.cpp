@@ -59,6 +59,7 @@ const MmApi table = {
     set_thread_kernels,
     tensor_empty,
     tensor_borrow_host,
+    tensor_adopt_host,
     tensor_empty_staging,
     tensor_release,
     tensor_share,

@@ -37,7 +37,7 @@ struct MmSchema {
 };
 
 // Bumped whenever the table or the meaning of an entry changes.
-#define MM_API_VERSION 3u
+#define MM_API_VERSION 4u
 
 struct MmApi {
   uint32_t version;
@@ -73,6 +73,10 @@ struct MmApi {
                    MmTensor* out);
   // A view of host memory that the caller keeps alive and unchanged for the tensor's life.
   int32_t (*borrow_host)(const void* data, int64_t ndim, const int64_t* sizes, int32_t dtype, MmTensor* out);
+  // A contiguous tensor over host memory that `deleter(data, context)` frees when its storage dies, on any
+  // thread.
+  int32_t (*adopt_host)(void* data, int64_t ndim, const int64_t* sizes, int32_t dtype,
+                        void (*deleter)(void* data, void* context), void* context, MmTensor* out);
   // Host memory that the device copies from while the host goes on; it is used again when the copies are
   // done.
   int32_t (*empty_staging)(int64_t ndim, const int64_t* sizes, int32_t dtype, MmTensor* out);

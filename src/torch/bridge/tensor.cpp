@@ -57,6 +57,20 @@ int32_t tensor_borrow_host(const void* data, int64_t ndim, const int64_t* sizes,
   });
 }
 
+int32_t tensor_adopt_host(void* data, int64_t ndim, const int64_t* sizes, int32_t dtype,
+                          void (*deleter)(void* data, void* context), void* context, MmTensor* out) {
+  return guarded([&] {
+    const auto strides = contiguous_strides(sizes, static_cast<size_t>(ndim));
+    Handle made;
+    // The host has no index here: 0 would be another device than the memory's.
+    check(torch_from_blob(data, ndim, sizes, strides.data(), 0, torch_dtype(dtype),
+                          aoti_torch_device_type_cpu(), -1, made.out(), aoti_torch_layout_strided(), nullptr,
+                          0, deleter, context),
+          "a tensor over host memory");
+    *out = made.give();
+  });
+}
+
 int32_t tensor_empty_staging(int64_t ndim, const int64_t* sizes, int32_t dtype, MmTensor* out) {
   return guarded([&] {
     const auto strides = contiguous_strides(sizes, static_cast<size_t>(ndim));

@@ -9,6 +9,8 @@ int32_t tensor_empty(int64_t ndim, const int64_t* sizes, int32_t dtype, int32_t 
                      MmTensor* out);
 int32_t tensor_borrow_host(const void* data, int64_t ndim, const int64_t* sizes, int32_t dtype,
                            MmTensor* out);
+int32_t tensor_adopt_host(void* data, int64_t ndim, const int64_t* sizes, int32_t dtype,
+                          void (*deleter)(void* data, void* context), void* context, MmTensor* out);
 int32_t tensor_empty_staging(int64_t ndim, const int64_t* sizes, int32_t dtype, MmTensor* out);
 void tensor_release(MmTensor tensor);
 int32_t tensor_share(MmTensor tensor, MmTensor* out);
