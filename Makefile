@@ -26,13 +26,14 @@ SHOWN_IMAGE = $(if $(IMAGE),"$(IMAGE)",$(lastword $(PHOTOS)))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-all rust-test lint format bench wheel develop clean clean-all
+.PHONY: help demo test test-all rust-test arm-test lint format bench wheel develop clean clean-all
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo      build and install a wheel, encode a photograph on the CPU (IMAGE=path for your own)'
 	@echo 'make test      Rust tests, and Python tests against the installed wheel'
 	@echo 'make test-all  the same with the slow ones, and once more under the oldest supported Torch'
+	@echo 'make arm-test  the Rust tests for 64-bit Arm under emulation, or why they are not run'
 	@echo 'make lint      rustfmt, clippy, ruff, mypy, clang-format'
 	@echo 'make format    let the formatters write'
 	@echo 'make bench     every figure beside its peer'
@@ -117,6 +118,9 @@ test-all: rust-test $(VENV)/.wheel $(VENV_PLAIN)/.wheel $(VENV_211)/.wheel
 	$(PYTEST_ENV) $(VENV)/bin/pytest -m "not gpu"
 	$(PYTEST_ENV) $(VENV_211)/bin/pytest -m "not gpu"
 
+arm-test:
+	sh tools/arm_test.sh
+
 lint: $(VENV)/.ready
 	cargo fmt --check
 	for features in $(FEATURE_SETS); do \
@@ -135,8 +139,15 @@ format: $(VENV)/.ready
 	$(VENV)/bin/ruff format .
 	$(if $(C_FILES),$(VENV)/bin/clang-format -i $(C_FILES))
 
-bench: $(VENV)/.wheel
-	$(PY) benches/run.py
+# Peers that cannot be had are named in the report.
+target/bench-peers/.ready: requirements/bench-peers.txt $(VENV)/.ready
+	rm -rf target/bench-peers
+	mkdir -p target/bench-peers
+	-$(PY) -m pip install -q --no-deps --target target/bench-peers -r requirements/bench-peers.txt
+	@touch $@
+
+bench: $(VENV)/.wheel target/bench-peers/.ready
+	MM_BENCH_PEERS=$(abspath target/bench-peers) $(PY) benches/run.py
 
 clean:
 	rm -rf target dist demo python/mm_libtorch_encoder/*.so

@@ -10,20 +10,32 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import peers
+
 PACKAGES = ("mm-libtorch-encoder", "torch", "torchvision", "transformers", "pillow", "numpy", "sglang")
+
+
+def load() -> str:
+    """How busy the machine is."""
+    return f"load average {os.getloadavg()[0]:.1f}"
 
 
 def interleaved(
     runs: dict[str, Callable[[], object]], repeats: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, float]:
-    """Median seconds of each run. They take turns, so that a busy machine slows all alike."""
+    """Median seconds of each run. They take turns, so that a busy machine slows all alike.
+
+    A run that gives a number was timed elsewhere, in a process of its own.
+    """
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(repeats + 1):
         for name, run in runs.items():
             start = clock()
-            run()
+            elsewhere = run()
+            seconds = clock() - start
             if turn > 0:  # the first turn warms caches and allocators
-                times[name].append(clock() - start)
+                times[name].append(elsewhere if isinstance(elsewhere, float) else seconds)
+            del elsewhere
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -44,14 +56,14 @@ def versions() -> dict[str, str]:
             found[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return found | peers.versions()
 
 
 def heading(title: str) -> str:
     """A markdown heading with machine and versions."""
     packages = ", ".join(f"{name} {number}" for name, number in versions().items())
     return (
-        f"## {title}\n\n{processor()}, {len(os.sched_getaffinity(0))} cores, {platform.release()}; "
+        f"## {title}\n\n{processor()}, {len(os.sched_getaffinity(0))} cores, {platform.release()}, {load()}; "
         f"Python {platform.python_version()}; {packages}\n"
     )
 

@@ -1,10 +1,11 @@
-"""Resizing, and encoded bytes to a tower's input, beside Pillow, torchvision, transformers and SGLang's extension.
+"""Resizing, and encoded bytes to a tower's input, beside Pillow, torchvision, transformers, SGLang's extension and
+the published wheel.
 
     python benches/pixels.py [--threads 1 2] [--repeats 9] [--cpu-time]
 
 A process of its own for each number of threads; within it all take turns on the same input. A ratio is the peer's
 median over ours: above 1 we are faster. `--cpu-time` compares processor seconds of the whole process instead of wall
-time, for a machine that does other work. SGLang's columns need its package, transformers' need torchvision.
+time, for a machine that does other work. Peers that are not installed are named as absent: see `peers.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 import images
+import numpy as np
+import peers
 import PIL.Image
-from measure import heading, interleaved, milliseconds, table
+from measure import heading, interleaved, load, milliseconds, table
+from peers import Absent, Published, optional
 
 from mm_libtorch_encoder import preprocess
 from mm_libtorch_encoder.preprocess import Canvas, Normalization, Recipe
@@ -44,16 +49,10 @@ PHOTOS = [(224, 224), (640, 480), (1920, 1080), (4032, 3024)]
 PATCH, MERGE, FRAMES = 16, 2, 2
 MIN_PIXELS, MAX_PIXELS = 65_536, 16_777_216
 HALF = (0.5, 0.5, 0.5)
+#: Pictures of a batch.
+IMAGES = 32
 
 Run = Callable[[], object]
-
-
-def optional(name: str) -> Any:
-    """A module, or None where it is not installed."""
-    try:
-        return import_module(name)
-    except ImportError:
-        return None
 
 
 def resize_runs(image: Any, size: tuple[int, int], threads: int) -> dict[str, Run]:
@@ -79,9 +78,22 @@ def resize_runs(image: Any, size: tuple[int, int], threads: int) -> dict[str, Ru
         runs["Torch float32"] = lambda: torch.nn.functional.interpolate(
             values, size=(height, width), mode="bicubic", antialias=True
         )
-    if sglang := optional("sglang.srt.rust_extensions._multimodal"):
-        runs["SGLang"] = lambda: sglang.common.resize_rgb(image, width, height, "pil_bicubic")
+    if extension := peer(peers.sglang):
+        runs["SGLang"] = lambda: extension.common.resize_rgb(image, width, height, "pil_bicubic")
     return runs
+
+
+absent: list[str] = []
+
+
+@cache
+def peer(find: Callable[[], Any]) -> Any:
+    """What `find` gives, or None where it is absent; the reason is printed at the end."""
+    try:
+        return find()
+    except Absent as reason:
+        absent.append(str(reason))
+        return None
 
 
 PEERS = {
@@ -93,6 +105,7 @@ PEERS = {
     "transformers, Pillow": "ours, float32",
     "SGLang float32": "ours, float32",
     "SGLang float32 to bfloat16": "ours, bfloat16",
+    "published wheel, bfloat16": "ours, bfloat16",
 }
 
 
@@ -121,7 +134,7 @@ def resizes(threads: int, repeats: int, clock: Callable[[], float]) -> str:
     return "uint8 RGB, bicubic:\n\n" + tabulate(["resize"], measured)
 
 
-def bytes_runs(data: bytes, threads: int) -> dict[str, Run]:
+def bytes_runs(data: bytes, threads: int, published: Published | None) -> dict[str, Run]:
     normalization = Normalization.named("torchvision", 1 / 255, HALF, HALF)
 
     def ours(dtype: str) -> Run:
@@ -136,8 +149,13 @@ def bytes_runs(data: bytes, threads: int) -> dict[str, Run]:
 
         return run
 
+    height, width = preprocess.smart_resize(
+        *preprocess.decode(data).shape[:2], PATCH * MERGE, MIN_PIXELS, MAX_PIXELS
+    )
+    written = np.zeros(height * width * 3 * FRAMES, np.uint16)
     runs: dict[str, Run] = {
         "decode": lambda: preprocess.decode(data),
+        "write": lambda: written.fill(1),
         "ours, bfloat16": ours("bfloat16"),
         "ours, float32": ours("float32"),
     }
@@ -152,8 +170,8 @@ def bytes_runs(data: bytes, threads: int) -> dict[str, Run]:
             runs[name] = lambda processor=processor: processor(
                 images=[PIL.Image.open(io.BytesIO(data))], return_tensors="pt"
             )
-    if sglang := optional("sglang.srt.rust_extensions._multimodal"):
-        torch = import_module("torch")
+    torch = optional("torch")
+    if torch and (sglang := peer(peers.sglang)):
         constants = {
             "min_pixels": MIN_PIXELS,
             "max_pixels": MAX_PIXELS,
@@ -166,6 +184,8 @@ def bytes_runs(data: bytes, threads: int) -> dict[str, Run]:
         runs["SGLang float32 to bfloat16"] = lambda: torch.from_numpy(
             sglang.qwen_vl.preprocess(data, spec)[0]
         ).to(torch.bfloat16)
+    if published:
+        runs["published wheel, bfloat16"] = published.run(data)
     return runs
 
 
@@ -184,28 +204,35 @@ def photographs() -> list[tuple[str, bytes]]:
     return found
 
 
-def whole_way(threads: int, repeats: int, clock: Callable[[], float]) -> str:
+def whole_way(threads: int, repeats: int, cpu_time: bool, clock: Callable[[], float]) -> str:
+    published = peer(lambda: Published(threads, cpu_time))
     measured = []
     for name, data in photographs():
-        seconds = interleaved(bytes_runs(data, threads), repeats, clock)
-        measured.append(([name, f"{len(data) / 1e3:.0f} kB"], seconds))
+        seconds = interleaved(bytes_runs(data, threads, published), repeats, clock)
+        floor = seconds["ours, bfloat16"] / (seconds["decode"] + seconds["write"])
+        measured.append(([name, f"{len(data) / 1e3:.0f} kB", f"{floor:.2f}"], seconds))
+    if published:
+        published.close()
     return (
-        "Encoded bytes to Qwen3.5's patch matrix; `decode` is our decoder alone, within ours:\n\n"
-        + tabulate(["picture", "bytes"], measured)
+        "Encoded bytes to Qwen3.5's patch matrix. `decode` is our decoder alone, `write` one pass over the memory of\n"
+        "the bfloat16 matrix, and the floor is ours in bfloat16 over their sum. The published wheel also hashes.\n\n"
+        + tabulate(["picture", "bytes", "floor"], measured)
     )
 
 
 def batches(repeats: int) -> str:
-    """Wall time on one and on two threads of the pool."""
+    """One and two threads of the pool: wall time, and what all threads together took of the processor."""
     picture = images.scene(1920, 1080)
     data = images.encode(PIL.Image.fromarray(picture), "JPEG", quality=85)
     recipe = Recipe(
         Normalization.named("torchvision", 1 / 255, HALF, HALF), PATCH, frames=FRAMES, merge=MERGE
     )
     work: dict[str, Run] = {
-        "resize": lambda: preprocess.resize_batch([picture] * 16, [(960, 544)] * 16),
-        "prepare": lambda: preprocess.prepare_batch([picture] * 16, recipe, [Canvas.full(544, 960)] * 16),
-        "decode": lambda: preprocess.decode_batch([data] * 16),
+        "resize": lambda: preprocess.resize_batch([picture] * IMAGES, [(960, 544)] * IMAGES),
+        "prepare": lambda: preprocess.prepare_batch(
+            [picture] * IMAGES, recipe, [Canvas.full(544, 960)] * IMAGES
+        ),
+        "decode": lambda: preprocess.decode_batch([data] * IMAGES),
     }
 
     def on(threads: int, run: Run) -> Run:
@@ -217,11 +244,17 @@ def batches(repeats: int) -> str:
 
     rows = []
     for name, run in work.items():
-        seconds = interleaved({"one": on(1, run), "two": on(2, run)}, repeats)
-        times = [milliseconds(seconds["one"]), milliseconds(seconds["two"])]
-        rows.append([name, *times, f"{seconds['one'] / seconds['two']:.2f}"])
-    return "Sixteen pictures of 1920x1080, wall time:\n\n" + table(
-        ["batch", "1 thread", "2 threads", "ratio"], rows
+        runs = {"one": on(1, run), "two": on(2, run)}
+        wall, spent = interleaved(runs, repeats), interleaved(runs, repeats, time.process_time)
+        times = [milliseconds(wall[key]) for key in runs] + [milliseconds(spent[key]) for key in runs]
+        ratios = [f"{wall['one'] / wall['two']:.2f}", f"{2 * spent['one'] / spent['two']:.2f}"]
+        rows.append([name, *times, *ratios])
+    return (
+        f"{IMAGES} pictures of 1920x1080, {load()}. The last column is what two threads would gain on two idle cores,\n"
+        "from the processor time:\n\n"
+        + table(
+            ["batch", "1 thread", "2 threads", "processor, 1", "processor, 2", "ratio", "on idle cores"], rows
+        )
     )
 
 
@@ -249,9 +282,11 @@ def main() -> None:
     unit = "processor time" if args.cpu_time else "wall time"
     print(heading(f"Pixels, {threads} thread{'s' if threads > 1 else ''}, {unit}"))
     print(resizes(threads, args.repeats, clock))
-    print(whole_way(threads, args.repeats, clock))
+    print(whole_way(threads, args.repeats, args.cpu_time, clock))
     if threads > 1:
         print(batches(args.repeats))
+    for reason in absent:
+        print(f"Absent: {reason}.\n")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-HELPERS = {"run", "measure"}
+HELPERS = {"run", "measure", "peers"}
 
 
 def main() -> int:

@@ -2,7 +2,8 @@
 //!
 //! Pixel buffers and patch matrices have 10 to 300 MB. Fresh from the system, the first touch of their pages costs more
 //! than all the arithmetic that fills them, so blocks are mapped with huge pages, and one that is freed is kept for
-//! the next item of about its size. What is kept and what is in use together never exceed what was once in use.
+//! the next item of its size, or of down to half of it. What is kept and what is in use together never exceed what
+//! was once in use.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -15,6 +16,10 @@ const MAX_KEPT: usize = 512 << 20;
 const MAX_BLOCKS: usize = 32;
 /// Alignment of blocks: the size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
+/// Most blocks that may be lent to smaller items at a time.
+const MAX_LENT: usize = 64;
+/// A block is lent to items of at least its size divided by this.
+const MAX_WASTE: usize = 2;
 /// How often a lock is tried. In a forked child it may never open; then nothing is kept.
 const TRIES: usize = 1000;
 
@@ -35,6 +40,9 @@ struct Kept {
     bytes: usize,
     count: usize,
     blocks: [Block; MAX_BLOCKS],
+    /// Blocks in use that are larger than their items' layouts tell.
+    lent: [Block; MAX_LENT],
+    lent_count: usize,
 }
 
 static KEPT: Mutex<Kept> = Mutex::new(Kept::new());
@@ -47,6 +55,8 @@ impl Kept {
             bytes: 0,
             count: 0,
             blocks: [Block { start: 0, size: 0 }; MAX_BLOCKS],
+            lent: [Block { start: 0, size: 0 }; MAX_LENT],
+            lent_count: 0,
         }
     }
 
@@ -58,16 +68,39 @@ impl Kept {
         block
     }
 
-    /// Takes the newest block of this size, and counts `size` bytes as in use either way.
+    /// Takes the newest block of `size`, else the smallest larger one that may be lent, and counts it as in use; where
+    /// there is none, `size` bytes, which the caller is to map.
     fn take(&mut self, size: usize) -> Option<Block> {
-        self.in_use += size;
+        let exact = self.blocks[..self.count].iter().rposition(|block| block.size == size);
+        let found = exact.or_else(|| self.larger(size)).map(|index| self.remove(index));
+        if let Some(block) = found
+            && block.size != size
+        {
+            self.lent[self.lent_count] = block;
+            self.lent_count += 1;
+        }
+        self.in_use += found.map_or(size, |block| block.size);
         self.most_in_use = self.most_in_use.max(self.in_use);
-        let index = self.blocks[..self.count].iter().rposition(|block| block.size == size)?;
-        Some(self.remove(index))
+        found
     }
 
-    /// Keeps a block that was in use.
-    fn put(&mut self, block: Block) -> Option<Block> {
+    /// The smallest block above `size` that may be lent for it.
+    fn larger(&self, size: usize) -> Option<usize> {
+        if self.lent_count == MAX_LENT {
+            return None;
+        }
+        let blocks = self.blocks[..self.count].iter().enumerate();
+        let suitable = blocks.filter(|(_, block)| block.size > size && block.size / MAX_WASTE <= size);
+        suitable.min_by_key(|(_, block)| block.size).map(|(index, _)| index)
+    }
+
+    /// Keeps a block that was in use: `block` has the size that its item's layout tells.
+    fn put(&mut self, mut block: Block) -> Option<Block> {
+        if let Some(index) = self.lent[..self.lent_count].iter().position(|lent| lent.start == block.start) {
+            block = self.lent[index];
+            self.lent_count -= 1;
+            self.lent[index] = self.lent[self.lent_count];
+        }
         self.in_use = self.in_use.saturating_sub(block.size);
         let displaced = (self.count == MAX_BLOCKS).then(|| self.remove(0));
         self.blocks[self.count] = block;
@@ -285,5 +318,24 @@ mod tests {
         assert!(kept.surplus().is_none());
         assert!(kept.put(block(3, 20)).is_none());
         assert_eq!(kept.take(20).map(|block| block.start), Some(3));
+    }
+
+    #[test]
+    fn a_block_is_lent_to_items_of_half_its_size_and_comes_back_whole() {
+        let mut kept = Kept::new();
+        let block = |start, size| Block { start, size };
+        for (start, size) in [(1, 40), (2, 50)] {
+            assert!(kept.take(size).is_none());
+            assert!(kept.put(block(start, size)).is_none());
+        }
+        assert!(kept.surplus().is_some_and(|block| block.start == 1));
+        assert!(kept.take(24).is_none());
+        assert_eq!(kept.surplus().map(|block| block.start), Some(2));
+        assert!(kept.put(block(3, 48)).is_none());
+        let lent = kept.take(24).expect("twice the size");
+        assert_eq!((lent.start, kept.in_use), (3, 48 + 24 - 24));
+        assert!(kept.put(block(3, 24)).is_none());
+        assert_eq!(kept.take(48).map(|block| block.start), Some(3));
+        assert_eq!(kept.lent_count, 0);
     }
 }

@@ -155,16 +155,6 @@ impl Rows {
         }
     }
 
-    /// Whether rows of the result are the rows that [`Self::put`] takes.
-    pub(super) fn direct(&self) -> bool {
-        match self.colour {
-            _ if self.convert.is_some() => false,
-            Colour::Rgb { .. } => self.blend == Blend::Drop,
-            Colour::Rgba { .. } => self.blend == Blend::Keep,
-            _ => false,
-        }
-    }
-
     /// The samples of the result, for decoders that write them directly, and the bytes of one row.
     pub(super) fn samples_mut(&mut self) -> (&mut [u8], usize) {
         let stride = self.image.width as usize * usize::from(self.image.channels);

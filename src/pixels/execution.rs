@@ -16,6 +16,8 @@ pub enum Level {
     Avx2,
     /// x86-64 with AVX-512 F, BW, VL, VBMI and VNNI (Ice Lake, Zen 4 and newer).
     Avx512,
+    /// 64-bit Arm with NEON, which is all of them.
+    Neon,
 }
 
 static BEST: LazyLock<Level> = LazyLock::new(detect);
@@ -36,8 +38,15 @@ fn detect() -> Level {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn detect() -> Level {
-    Level::Native
+    if cfg!(target_arch = "aarch64") { Level::Neon } else { Level::Native }
 }
+
+/// The levels of this architecture, narrowest first.
+const LEVELS: &[Level] = if cfg!(target_arch = "aarch64") {
+    &[Level::Native, Level::Neon]
+} else {
+    &[Level::Native, Level::Avx2, Level::Avx512]
+};
 
 impl Level {
     /// The widest level of this machine.
@@ -47,7 +56,7 @@ impl Level {
 
     /// All levels this machine can run, narrowest first.
     pub fn available() -> impl Iterator<Item = Self> {
-        [Self::Native, Self::Avx2, Self::Avx512].into_iter().filter(|level| *level <= Self::best())
+        LEVELS.iter().copied().filter(|level| *level <= Self::best())
     }
 
     /// Lower-case name.
@@ -56,6 +65,7 @@ impl Level {
             Self::Native => "native",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
+            Self::Neon => "neon",
         }
     }
 

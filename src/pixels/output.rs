@@ -28,6 +28,13 @@ impl<T: Pod> Part<'_, T> {
         self.written += values.len();
     }
 
+    /// Whether runs of `length` elements at multiples of `length` are whole cache lines that bypass the cache, so that
+    /// a row written in such runs costs no more than one written at once.
+    pub fn streams_runs(&self, length: usize) -> bool {
+        let lines = self.space.as_ptr().cast::<u8>().align_offset(stream::LINE) == 0;
+        self.streams && lines && (length * size_of::<T>()).is_multiple_of(stream::LINE)
+    }
+
     /// Writes `values` behind what was written so far.
     #[inline(always)]
     pub fn append(&mut self, values: &[T]) {

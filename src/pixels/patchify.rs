@@ -24,6 +24,12 @@ pub trait Convert<S, T>: Sync {
     /// Splits pixels into planes.
     fn split(&self, row: &[S], planes: [&mut [S]; CHANNELS]);
 
+    /// Splits pixels into line `line` of the planes of patches `patch` pixels wide, from the first one on, as far as
+    /// there is a quicker way than [`Self::split`]. Gives the pixels done, whole lines.
+    fn split_lines(&self, _row: &[S], _patches: &mut [S], _patch: usize, _line: usize) -> usize {
+        0
+    }
+
     /// Values of a run of samples.
     fn convert(&self, samples: &[S], channels: Channels, values: &mut [T]);
 }
@@ -91,12 +97,19 @@ impl<'a, 'b, S: Copy + Default, T: Element, C: Convert<S, T>> Writer<'a, 'b, S, 
             let lines = Lines { length: CHANNELS * patch, size, line };
             lines.place(row, columns.start * CHANNELS, &mut self.samples);
         } else {
-            let (first, rest) = self.planes.split_at_mut(columns.len());
-            let (second, third) = rest.split_at_mut(columns.len());
-            self.converter.split(row, [first, second, third]);
-            for (channel, plane) in self.planes.chunks_exact(columns.len()).enumerate() {
+            let done = if columns.start.is_multiple_of(patch) {
+                let patches = &mut self.samples[columns.start / patch * size..];
+                self.converter.split_lines(row, patches, patch, line)
+            } else {
+                0
+            };
+            let (row, left) = (&row[done * CHANNELS..], columns.len() - done);
+            let (first, rest) = self.planes[..left * CHANNELS].split_at_mut(left);
+            let (second, third) = rest.split_at_mut(left);
+            self.converter.split(row, [&mut *first, &mut *second, &mut *third]);
+            for (channel, plane) in [first, second, third].into_iter().enumerate() {
                 let lines = Lines { length: patch, size, line: channel * patch + line };
-                lines.place(plane, columns.start, &mut self.samples);
+                lines.place(plane, columns.start + done, &mut self.samples);
             }
         }
         self.step();
@@ -126,28 +139,33 @@ impl<'a, 'b, S: Copy + Default, T: Element, C: Convert<S, T>> Writer<'a, 'b, S, 
         let (row, first) = (self.y / patch - 1, self.geometry.index(self.band.start / patch, 0));
         let size = CHANNELS * patch * patch;
         let run = size / self.places.len();
+        let interleaved = self.places.len() == 1;
+        let apart = self.part.streams_runs(run);
+        let rows = self.overlap(row, self.content.clone());
         for column in 0..self.geometry.grid_width() {
-            let samples = &self.samples[column * size..][..size];
-            let inside = (
-                self.overlap(row, self.content.clone()),
-                self.overlap(column, self.geometry.content_columns()),
-            );
-            if !inside.0.is_empty() && !inside.1.is_empty() {
-                for (plane, (samples, places)) in samples.chunks(run).zip(&self.places).enumerate() {
-                    let channels =
-                        if self.places.len() == 1 { Channels::Interleaved } else { Channels::Plane(plane) };
-                    self.converter.convert(samples, channels, &mut self.values[places[0]..][..run]);
+            let columns = self.overlap(column, self.geometry.content_columns());
+            let start = (self.geometry.index(row, column) - first) * self.values.len();
+            let samples = self.samples[column * size..][..size].chunks(run);
+            for (plane, samples) in samples.enumerate() {
+                let channels = if interleaved { Channels::Interleaved } else { Channels::Plane(plane) };
+                let places = &self.places[plane];
+                let values = &mut self.values[places[0]..][..run];
+                if !rows.is_empty() && !columns.is_empty() {
+                    self.converter.convert(samples, channels, values);
+                }
+                if rows.len() < patch || columns.len() < patch {
+                    pad(values, channels, patch, &rows, &columns, &self.fill);
+                }
+                if apart {
+                    places.iter().for_each(|place| self.part.write(start + place, values));
+                } else {
+                    let copies = places.iter().skip(1);
+                    copies.for_each(|&place| self.values.copy_within(places[0]..places[0] + run, place));
                 }
             }
-            if inside.0.len() < patch || inside.1.len() < patch {
-                self.pad(inside, run);
+            if !apart {
+                self.part.write(start, &self.values);
             }
-            for places in &self.places {
-                let copies = places.iter().skip(1);
-                copies.for_each(|&place| self.values.copy_within(places[0]..places[0] + run, place));
-            }
-            let start = (self.geometry.index(row, column) - first) * self.values.len();
-            self.part.write(start, &self.values);
         }
     }
 
@@ -157,18 +175,24 @@ impl<'a, 'b, S: Copy + Default, T: Element, C: Convert<S, T>> Writer<'a, 'b, S, 
         let inside = |edge: usize| edge.saturating_sub(number * patch).min(patch);
         inside(content.start)..inside(content.end)
     }
+}
 
-    /// Fills the values of a patch outside of the content, in the first copy of each plane.
-    fn pad(&mut self, (rows, columns): (Range<usize>, Range<usize>), run: usize) {
-        let patch = self.geometry.patch();
-        let interleaved = self.places.len() == 1;
-        for (plane, places) in self.places.iter().enumerate() {
-            for (i, value) in self.values[places[0]..][..run].iter_mut().enumerate() {
-                let (channel, pixel) = if interleaved { (i % CHANNELS, i / CHANNELS) } else { (plane, i) };
-                if !rows.contains(&(pixel / patch)) || !columns.contains(&(pixel % patch)) {
-                    *value = self.fill[channel];
-                }
-            }
+/// Fills the values of one plane of a patch outside of the content's `rows` and `columns`.
+fn pad<T: Copy>(
+    values: &mut [T],
+    channels: Channels,
+    patch: usize,
+    rows: &Range<usize>,
+    columns: &Range<usize>,
+    fill: &[T; CHANNELS],
+) {
+    for (i, value) in values.iter_mut().enumerate() {
+        let (channel, pixel) = match channels {
+            Channels::Plane(channel) => (channel, i),
+            Channels::Interleaved => (i % CHANNELS, i / CHANNELS),
+        };
+        if !rows.contains(&(pixel / patch)) || !columns.contains(&(pixel % patch)) {
+            *value = fill[channel];
         }
     }
 }
@@ -188,22 +212,31 @@ impl Lines {
         match self.length {
             14 => self.place_each::<14, S>(row, start, patches),
             16 => self.place_each::<16, S>(row, start, patches),
+            42 => self.place_each::<42, S>(row, start, patches),
+            48 => self.place_each::<48, S>(row, start, patches),
             _ => self.place_each::<0, S>(row, start, patches),
         }
     }
 
-    /// [`Self::place`]; whole lines of `N` samples are copied as arrays.
+    /// [`Self::place`] where a line has `N` samples, or any number for 0: lines of known length are moved without a
+    /// call.
     #[inline(always)]
     fn place_each<const N: usize, S: Copy>(&self, row: &[S], start: usize, patches: &mut [S]) {
-        let (mut rest, mut column, mut offset) = (row, start / self.length, start % self.length);
-        while !rest.is_empty() {
-            let (now, later) = rest.split_at(rest.len().min(self.length - offset));
-            let to = &mut patches[column * self.size + self.line * self.length + offset..][..now.len()];
-            match (now.first_chunk::<N>(), to.first_chunk_mut::<N>()) {
-                (Some(now), Some(to)) if N == self.length => *to = *now,
-                _ => to.copy_from_slice(now),
-            }
-            (rest, column, offset) = (later, column + 1, 0);
+        let length = if N > 0 { N } else { self.length };
+        let (column, offset) = (start / length, start % length);
+        let at = self.line * length;
+        let mut patches = patches.chunks_exact_mut(self.size).skip(column);
+        let (head, row) = row.split_at(if offset > 0 { row.len().min(length - offset) } else { 0 });
+        if let Some(patch) = (!head.is_empty()).then(|| patches.next()).flatten() {
+            patch[at + offset..][..head.len()].copy_from_slice(head);
+        }
+        let lines = row.chunks_exact(length);
+        let tail = lines.remainder();
+        for (line, patch) in lines.zip(&mut patches) {
+            patch[at..at + length].copy_from_slice(line);
+        }
+        if let Some(patch) = (!tail.is_empty()).then(|| patches.next()).flatten() {
+            patch[at..at + tail.len()].copy_from_slice(tail);
         }
     }
 }

@@ -83,3 +83,126 @@ impl<T: Element> Job<'_, T> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pixels::{Canvas, Filter, Level, Normalize, PatchLayout, PatchOrder, SampleOrder, Samples};
+
+    fn normalize() -> Normalize {
+        Normalize::pil(1.0 / 255.0, [0.4, 0.5, 0.6], [0.2, 0.3, 0.4]).with_fill_level(7)
+    }
+
+    /// Noise of a linear congruential generator.
+    fn noise(count: usize) -> Vec<u8> {
+        let step = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
+        std::iter::successors(Some(7), step).take(count).map(|state| (state >> 24) as u8).collect()
+    }
+
+    fn content(height: u32, width: u32, content_height: u32, content_width: u32) -> Canvas {
+        Canvas {
+            height,
+            width,
+            content_height,
+            content_width,
+            top: (height - content_height) / 2,
+            left: (width - content_width) / 16 * 8,
+        }
+    }
+
+    /// Every element by its definition: one value of the resized image, or padding.
+    fn wanted(view: &View, recipe: &Recipe) -> Vec<f32> {
+        let Canvas { height, width, content_height, content_width, top, left } = recipe.canvas;
+        let plain = Execution::default().with_level(Level::Native);
+        let (filter, arithmetic) = (recipe.filter, recipe.arithmetic);
+        let resized =
+            crate::pixels::resize_view(view, content_width, content_height, filter, arithmetic, plain)
+                .unwrap();
+        let value = |y: u32, x: u32, channel: usize| {
+            let (inner_y, inner_x) = (y.wrapping_sub(top), x.wrapping_sub(left));
+            if inner_y >= content_height || inner_x >= content_width {
+                return recipe.normalize.fill[channel];
+            }
+            let level = resized[(inner_y * content_width + inner_x) as usize * CHANNELS + channel];
+            recipe.normalize.table[channel][usize::from(level)]
+        };
+        let PatchLayout { patch, frames, order, samples } = recipe.layout;
+        let merge = if let PatchOrder::Blocks(merge) = order { merge } else { 1 };
+        let mut out = Vec::new();
+        for block_y in 0..height / patch / merge {
+            for block_x in 0..width / patch / merge {
+                for (dy, dx) in (0..merge).flat_map(|dy| (0..merge).map(move |dx| (dy, dx))) {
+                    let (y, x) = ((block_y * merge + dy) * patch, (block_x * merge + dx) * patch);
+                    let mut plane = |channel| {
+                        for (dy, dx) in (0..patch).flat_map(|dy| (0..patch).map(move |dx| (dy, dx))) {
+                            out.push(value(y + dy, x + dx, channel));
+                        }
+                    };
+                    match samples {
+                        SampleOrder::ChannelFrame => {
+                            (0..CHANNELS).for_each(|channel| (0..frames).for_each(|_| plane(channel)));
+                        }
+                        SampleOrder::FrameChannel => {
+                            (0..frames).for_each(|_| (0..CHANNELS).for_each(&mut plane))
+                        }
+                        SampleOrder::ChannelsLast => {
+                            for (dy, dx) in (0..frames)
+                                .flat_map(|_| (0..patch).flat_map(|dy| (0..patch).map(move |dx| (dy, dx))))
+                            {
+                                out.extend([0, 1, 2].map(|channel| value(y + dy, x + dx, channel)));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn every_level_lays_out_the_same_values() {
+        let samples = noise(3 * 90 * 70);
+        let view = View::new(&samples, 90, 70, 3).unwrap();
+        // The last is large enough for stores that bypass the cache.
+        let cases = [
+            (7, 1, 2, SampleOrder::ChannelFrame, content(28, 56, 28, 40)),
+            (14, 2, 2, SampleOrder::FrameChannel, content(56, 84, 41, 80)),
+            (16, 2, 2, SampleOrder::ChannelFrame, content(64, 96, 64, 93)),
+            (16, 1, 1, SampleOrder::FrameChannel, content(64, 160, 64, 128)),
+            (16, 1, 1, SampleOrder::ChannelsLast, content(64, 96, 30, 90)),
+            (40, 2, 1, SampleOrder::ChannelsLast, content(80, 120, 77, 99)),
+            (16, 2, 2, SampleOrder::ChannelFrame, content(448, 800, 441, 790)),
+            (14, 2, 1, SampleOrder::FrameChannel, content(448, 812, 448, 809)),
+        ];
+        for (patch, frames, merge, samples, canvas) in cases {
+            let order = if merge > 1 { PatchOrder::Blocks(merge) } else { PatchOrder::Raster };
+            let mut recipe = Recipe {
+                canvas,
+                filter: Filter::Bicubic,
+                arithmetic: Arithmetic::TorchvisionU8,
+                normalize: normalize(),
+                layout: PatchLayout { patch, frames, order, samples },
+                dtype: Dtype::F32,
+            };
+            let values = wanted(&view, &recipe);
+            for wanted in [
+                Samples::F16(values.iter().map(|&value| f16::from_f32(value)).collect()),
+                Samples::Bf16(values.iter().map(|&value| bf16::from_f32(value)).collect()),
+                Samples::F32(values),
+            ] {
+                recipe.dtype = match wanted {
+                    Samples::F32(_) => Dtype::F32,
+                    Samples::Bf16(_) => Dtype::Bf16,
+                    Samples::F16(_) => Dtype::F16,
+                };
+                for level in Level::available() {
+                    for bands in [1, 3] {
+                        let how = Execution::default().with_level(level).with_bands(bands);
+                        let got = prepare_view(&view, &recipe, how).unwrap().samples;
+                        assert!(got == wanted, "patch {patch} {:?} {level:?} {bands} bands", recipe.dtype);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -200,6 +200,7 @@ BROKEN = {
     "PNG signature alone": GOOD[:8],
     "PNG of no width": GOOD[:16] + bytes(4) + GOOD[20:],
     "PNG of 2^31 - 1 rows": GOOD[:20] + b"\x7f\xff\xff\xff" + GOOD[24:],
+    "PNG of 14000x14000": GOOD[:16] + (14_000).to_bytes(4, "big") * 2 + GOOD[24:],
     "zip": b"PK\x03\x04" + bytes(100),
 }
 

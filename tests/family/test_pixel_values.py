@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -86,6 +88,18 @@ def test_small_random_sizes(family: str, backend: str, theirs: str, demo_checkpo
 @backends
 def test_big_random_sizes(family: str, backend: str, theirs: str, demo_checkpoint: CheckpointOf) -> None:
     check_sizes(family, demo_checkpoint(family), backend, theirs, big=True)
+
+
+@pytest.mark.parametrize("filter", [0, 1, 2, 3, 4, 5])
+def test_the_filter_is_the_checkpoints(filter: int, tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
+    """Pillow's numbers: nearest, Lanczos, bilinear, bicubic, box, Hamming. the torchvision backend has three here."""
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(demo_checkpoint("qwen35"), checkpoint)
+    path = checkpoint / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"resample": filter}))
+    for backend, theirs in BACKENDS if filter in (1, 2, 3) else BACKENDS[1:]:
+        for seed, (width, height) in enumerate([(100, 75), (640, 427)]):
+            check("qwen35", checkpoint, lossless(width, height, 2 * seed), backend, theirs, (filter, width))
 
 
 def special_inputs() -> Iterator[tuple[str, bytes]]:

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 
 use super::super::limits::Gate;
@@ -123,12 +124,23 @@ impl<'a> Decoder<'a> {
 
     /// Decodes the next `count` rows into `out`, `stride` bytes apart.
     pub(in crate::image) fn rows(&mut self, out: &mut [u8], stride: usize, count: u32) -> Result<()> {
+        // SAFETY: nothing but samples is written.
+        self.rows_into(unsafe { &mut *(ptr::from_mut(out) as *mut [MaybeUninit<u8>]) }, stride, count)
+    }
+
+    /// [`Self::rows`] into memory that may be uninitialised. On success each row's samples are initialised.
+    pub(in crate::image) fn rows_into(
+        &mut self,
+        out: &mut [MaybeUninit<u8>],
+        stride: usize,
+        count: u32,
+    ) -> Result<()> {
         let fits = (count as usize).checked_mul(stride).is_some_and(|bytes| bytes <= out.len());
         if self.samples == 0 || count > self.left || stride < self.samples || !fits {
             return Err(Error::internal("rows of a JPEG were asked for out of range"));
         }
         // SAFETY: `count` rows of at most `stride` bytes fit `out`, and as many are left in the picture.
-        let status = unsafe { mm_jpeg_rows(self.handle.as_ptr(), out.as_mut_ptr(), stride, count) };
+        let status = unsafe { mm_jpeg_rows(self.handle.as_ptr(), out.as_mut_ptr().cast(), stride, count) };
         self.left -= count;
         if let Err(error) = check(status, super::scans(self.width, self.height), self.gate) {
             self.left = 0;

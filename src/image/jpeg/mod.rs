@@ -3,11 +3,12 @@
 mod lib;
 mod markers;
 
+use super::buffer::room;
 use super::limits::Gate;
 use super::orient::Orientation;
-use super::policy::{DecodePolicy, Truncated};
+use super::policy::{DecodePolicy, Icc, Truncated};
 use super::rows::{Colour, Rows, result_memory};
-use super::{Header, Image};
+use super::{Header, Image, Mode};
 use crate::Result;
 pub(super) use lib::{Decoder, Options, Output};
 use markers::Markers;
@@ -61,25 +62,39 @@ pub(super) fn decode(bytes: &[u8], policy: &DecodePolicy, gate: &Gate) -> Result
         _ => (Output::Rgb, Colour::Rgb { key: None }),
     };
     let working = decoder.memory + u64::from(width) * ROW_BYTES;
+    let profile = (policy.icc == Icc::Srgb).then(|| markers.profile()).flatten();
+    if markers.components != 4 && profile.is_none() {
+        gate.memory(turned.saturating_add(working))?;
+        decoder.start(output)?;
+        return orientation.apply(whole(decoder)?);
+    }
     let mut rows = Rows::new(gate, policy, (width, height), colour, orientation, working)?;
-    rows.profile(markers.profile().as_deref(), policy);
+    rows.profile(profile.as_deref(), policy);
     decoder.start(output)?;
-    if rows.direct() {
-        let (samples, stride) = rows.samples_mut();
-        decoder.rows(samples, stride, height)?;
-    } else {
-        let inks = markers.components == 4;
-        let mut line = vec![0; width as usize * if inks { 4 } else { 3 }];
-        let stride = line.len();
-        for y in 0..height {
-            decoder.rows(&mut line, stride, 1)?;
-            if inks {
-                // Pillow takes every four-component file for Adobe's, which stores inverted ink.
-                line.iter_mut().for_each(|ink| *ink = !*ink);
-            }
-            rows.put(0, y, &line);
+    let inks = markers.components == 4;
+    let mut line = vec![0; width as usize * if inks { 4 } else { 3 }];
+    let stride = line.len();
+    for y in 0..height {
+        decoder.rows(&mut line, stride, 1)?;
+        if inks {
+            // Pillow takes every four-component file for Adobe's, which stores inverted ink.
+            line.iter_mut().for_each(|ink| *ink = !*ink);
         }
+        rows.put(0, y, &line);
     }
     decoder.finish()?;
     rows.finish(orientation)
+}
+
+/// All rows of a started RGB decoder, whose memory is not zeroed first.
+fn whole(mut decoder: Decoder) -> Result<Image> {
+    let (width, height) = (decoder.width, decoder.height);
+    let stride = width as usize * 3;
+    let bytes = stride * height as usize;
+    let mut samples = room(bytes)?;
+    decoder.rows_into(&mut samples.spare_capacity_mut()[..bytes], stride, height)?;
+    decoder.finish()?;
+    // SAFETY: all rows were decoded, and they fill the memory without gaps.
+    unsafe { samples.set_len(bytes) };
+    Ok(Image { width, height, channels: 3, mode: Mode::Plain, samples })
 }

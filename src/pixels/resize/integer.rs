@@ -9,7 +9,9 @@ use super::avx512::Avx512;
 use super::check_intermediate;
 use super::fixed::Axis;
 use super::native;
-#[cfg(target_arch = "x86_64")]
+#[cfg(target_arch = "aarch64")]
+use super::neon::Neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use super::packed::{Kernel, Packed, Weights};
 use crate::Result;
 use crate::pixels::execution::Level;
@@ -35,6 +37,9 @@ enum Path {
     /// Only where the machine has AVX-512 with VNNI.
     #[cfg(target_arch = "x86_64")]
     Avx512(Packed),
+    /// Everywhere on this architecture.
+    #[cfg(target_arch = "aarch64")]
+    Neon(Packed),
 }
 
 impl PassOrder {
@@ -97,12 +102,14 @@ impl Passes {
             Level::Avx512 => self.packed::<Avx512>().map_or(Path::Native, Path::Avx512),
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => self.packed::<Avx2>().map_or(Path::Native, Path::Avx2),
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => self.packed::<Neon>().map_or(Path::Native, Path::Neon),
             _ => Path::Native,
         };
         self
     }
 
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     fn packed<K: Kernel>(&self) -> Option<Packed> {
         let split = |axis: &Option<Axis>| match axis {
             Some(axis) => Weights::new::<K>(axis).map(Some),
@@ -122,6 +129,9 @@ impl Passes {
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Path::Avx512(packed) => unsafe { packed.rows::<Avx512>(view, band, sink) },
+            // SAFETY: every machine of this architecture has NEON.
+            #[cfg(target_arch = "aarch64")]
+            Path::Neon(packed) => unsafe { packed.rows::<Neon>(view, band, sink) },
         }
     }
 

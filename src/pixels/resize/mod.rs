@@ -12,7 +12,9 @@ mod float_avx2;
 mod integer;
 mod native;
 mod nearest;
-#[cfg(target_arch = "x86_64")]
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod packed;
 mod ring;
 mod weights;
@@ -255,6 +257,8 @@ mod tests {
                     ] {
                         assert!(known, "{filter:?} {input} to {output}");
                     }
+                    #[cfg(target_arch = "aarch64")]
+                    assert!(packed::Weights::new::<neon::Neon>(&axis).is_some());
                     assert_eq!(axis.output(), output);
                 }
             }

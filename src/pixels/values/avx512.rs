@@ -10,6 +10,8 @@ use super::super::patchify::Channels;
 
 /// Samples of one step.
 const STEP: usize = 64;
+/// Width of the patches that [`split_lines`] knows.
+pub const PATCH: usize = 16;
 
 /// A table of 256 bytes in registers.
 type Bytes = [__m512i; 4];
@@ -89,15 +91,50 @@ impl<const S: usize> Tables<S> {
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 pub fn split(row: &[u8], planes: [&mut [u8]; CHANNELS]) {
     for (channel, plane) in planes.into_iter().enumerate() {
-        let [low, high] = const { [picks(0), picks(1), picks(2)] }[channel];
-        let (low, high) = (load(&low), load(&high));
         for (pixels, plane) in row.chunks(CHANNELS * STEP).zip(plane.chunks_mut(STEP)) {
             let mut parts = [_mm512_setzero_si512(); CHANNELS];
             parts.iter_mut().zip(pixels.chunks(STEP)).for_each(|(part, pixels)| *part = load(pixels));
-            let first = _mm512_permutex2var_epi8(parts[0], low, parts[1]);
-            store([_mm512_permutex2var_epi8(first, high, parts[2])], plane);
+            store([pick(parts, channel)], plane);
         }
     }
+}
+
+/// Splits RGB pixels into line `line` of the planes of patches of [`PATCH`] pixels. Gives the pixels done.
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+pub fn split_lines(row: &[u8], patches: &mut [u8], line: usize) -> usize {
+    const PLANE: usize = PATCH * PATCH;
+    const COUNT: usize = STEP / PATCH;
+    assert!(line < PATCH, "a patch has no such line");
+    let steps = row.as_chunks::<{ CHANNELS * STEP }>().0;
+    let patches = patches.as_chunks_mut::<{ COUNT * CHANNELS * PLANE }>().0;
+    let done = steps.len().min(patches.len());
+    for (pixels, patches) in steps.iter().zip(patches) {
+        let parts = [load(&pixels[..STEP]), load(&pixels[STEP..2 * STEP]), load(&pixels[2 * STEP..])];
+        for channel in 0..CHANNELS {
+            let plane = pick(parts, channel);
+            let lines = [
+                _mm512_castsi512_si128(plane),
+                _mm512_extracti32x4_epi32::<1>(plane),
+                _mm512_extracti32x4_epi32::<2>(plane),
+                _mm512_extracti32x4_epi32::<3>(plane),
+            ];
+            for (patch, value) in lines.into_iter().enumerate() {
+                let to = &mut patches[(patch * CHANNELS + channel) * PLANE + line * PATCH..][..PATCH];
+                // SAFETY: the slice has the 16 bytes that are written.
+                unsafe { _mm_storeu_si128(to.as_mut_ptr().cast(), value) };
+            }
+        }
+    }
+    done * STEP
+}
+
+/// One channel of the pixels in three registers.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
+fn pick(parts: [__m512i; CHANNELS], channel: usize) -> __m512i {
+    let [low, high] = &const { [picks(0), picks(1), picks(2)] }[channel];
+    let first = _mm512_permutex2var_epi8(parts[0], load(low), parts[1]);
+    _mm512_permutex2var_epi8(first, load(high), parts[2])
 }
 
 /// Up to 64 levels.

@@ -2,6 +2,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 
 use super::Normalize;
 use super::element::Element;
@@ -25,6 +27,9 @@ enum Path {
     /// Values of four bytes; only where the machine has AVX-512 with VBMI.
     #[cfg(target_arch = "x86_64")]
     Four(avx512::Tables<4>),
+    /// Plain look-ups of planes that NEON splits.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
 }
 
 impl<T: Element> Table<T> {
@@ -36,6 +41,8 @@ impl<T: Element> Table<T> {
             (Level::Avx512, 2) => Path::Two(avx512::Tables::new(&values)),
             #[cfg(target_arch = "x86_64")]
             (Level::Avx512, 4) => Path::Four(avx512::Tables::new(&values)),
+            #[cfg(target_arch = "aarch64")]
+            (Level::Neon, _) => Path::Neon,
             _ => Path::Native,
         };
         Self { values, path }
@@ -48,21 +55,33 @@ impl<T: Element> Convert<u8, T> for Table<T> {
             // SAFETY: `new` takes these paths only where the instructions were detected.
             #[cfg(target_arch = "x86_64")]
             Path::Two(_) | Path::Four(_) => unsafe { avx512::split(row, planes) },
+            // SAFETY: every machine of this architecture has NEON.
+            #[cfg(target_arch = "aarch64")]
+            Path::Neon => unsafe { neon::split(row, planes) },
             Path::Native => split(row, planes),
+        }
+    }
+
+    fn split_lines(&self, row: &[u8], patches: &mut [u8], patch: usize, line: usize) -> usize {
+        match &self.path {
+            // SAFETY: `new` takes these paths only where the instructions were detected.
+            #[cfg(target_arch = "x86_64")]
+            Path::Two(_) | Path::Four(_) if patch == avx512::PATCH => unsafe {
+                avx512::split_lines(row, patches, line)
+            },
+            _ => 0,
         }
     }
 
     fn convert(&self, samples: &[u8], channels: Channels, values: &mut [T]) {
         match &self.path {
-            Path::Native => {
-                each(samples, channels, values, |channel, level| self.values[channel][usize::from(level)])
-            }
             // SAFETY: `new` takes this path only where the instructions were detected.
             #[cfg(target_arch = "x86_64")]
             Path::Two(tables) => unsafe { tables.convert(samples, channels, values) },
             // SAFETY: as above.
             #[cfg(target_arch = "x86_64")]
             Path::Four(tables) => unsafe { tables.convert(samples, channels, values) },
+            _ => each(samples, channels, values, |channel, level| self.values[channel][usize::from(level)]),
         }
     }
 }
