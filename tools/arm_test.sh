@@ -16,7 +16,7 @@ command -v qemu-aarch64 >/dev/null 2>&1 || skip "qemu-aarch64 is missing"
 [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ] || skip "Rust's standard library for $target is missing"
 
 export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="qemu-aarch64 -L /usr/aarch64-linux-gnu -E LD_LIBRARY_PATH=/usr/lib/aarch64-linux-gnu"
+export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER=qemu-aarch64
 # Emulation is slow enough without unoptimised code.
 export CARGO_PROFILE_DEV_OPT_LEVEL=3
 exec cargo test --locked --target "$target" "$@"

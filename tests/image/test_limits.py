@@ -63,13 +63,13 @@ def claims(width: int, height: int) -> dict[str, bytes]:
 @pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "gif", "bmp", "ppm", "tiff"])
 def test_pixels_are_refused_from_the_header(kind: str) -> None:
     data = claims(14_000, 14_000)[kind]
-    start = time.perf_counter()
+    start = time.thread_time()
     for call in (_native.decode_image, _native.image_header):
         with pytest.raises(
             _native.MediaError, match=rf"{kind} .*14000x14000 has 196000000 pixels.*134217728"
         ):
             call(data)
-    assert time.perf_counter() - start < 0.01
+    assert time.thread_time() - start < 0.01
 
 
 @pytest.mark.parametrize("kind", ["png", "bmp", "ppm", "tiff"])

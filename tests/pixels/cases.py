@@ -55,7 +55,7 @@ class Case(NamedTuple):
 
 
 def _side(rng: random.Random) -> int:
-    return math.ceil(2 ** rng.uniform(0, rng.choice([2, 6, 9, 10.5])))
+    return round(2 ** rng.uniform(0, rng.choice([2, 6, 9, 10.5])))
 
 
 def random_cases(first: int, count: int) -> list[Case]:

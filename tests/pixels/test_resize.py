@@ -42,8 +42,13 @@ def differences(got: Array, wanted: Array) -> str | None:
 
 def check(case: cases.Case, image: Array, name: str, arithmetic: str, wanted: Array) -> None:
     for level in LEVELS:
-        got = _native.resize(image, case.to_width, case.to_height, name, arithmetic, level=level)
-        assert (fault := differences(got, wanted)) is None, f"{case} {image.shape} {name} {level}: {fault}"
+        for bands in (1, 2 + case.number % 6):
+            got = _native.resize(
+                image, case.to_width, case.to_height, name, arithmetic, bands=bands, level=level
+            )
+            assert (fault := differences(got, wanted)) is None, (
+                f"{case} {image.shape} {name} {level} in {bands} bands: {fault}"
+            )
 
 
 def check_pillow(name: str, first: int, count: int) -> None:

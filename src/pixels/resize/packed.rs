@@ -45,6 +45,7 @@ pub struct Weights {
     spans: Vec<Span>,
     words: Vec<i32>,
     /// Parts a weight.
+    #[cfg_attr(target_arch = "aarch64", expect(dead_code, reason = "NEON's weights are whole"))]
     pub parts: usize,
     /// Fractional bits of a sum.
     pub shift: u32,
