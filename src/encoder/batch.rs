@@ -261,7 +261,8 @@ mod tests {
         let (columns, patch_columns) =
             (preprocessor.family().embedding_columns(), preprocessor.family().input_columns());
         let echo = Arc::new(Echo { most, runs: Mutex::default(), columns });
-        let forward = Forward { tower: Box::new(echo.clone()), preprocessor, device: Device::Cpu };
+        let forward =
+            Forward { tower: Box::new(echo.clone()), preprocessor, device: Device::Cpu, loaded: None };
         let queue = Arc::new(Queue::new(Load { batch_images: 16, ..Load::default() }, Counters::default()));
         let mut tickets = Vec::new();
         for &grid in grids {
@@ -284,7 +285,7 @@ mod tests {
         }
         let items = queue.next_batch(0).unwrap();
         assert_eq!(items.len(), grids.len());
-        forward.run(items, &queue);
+        forward.run(items, &queue, &Stream::enter(Device::Cpu, 0).unwrap());
         assert_eq!(queue.lengths().running, 0);
         let outcomes = tickets.iter().map(|ticket| ticket.take().expect("an answer")).collect();
         let runs = echo.runs.lock().unwrap().clone();

@@ -30,8 +30,8 @@ COMPARE = """
     import mm_libtorch_encoder.encoder
 
     library, *folders = sys.argv[1:]
-    pictures = [images.png(200, 60, 2), images.png(128, 96, 1), images.png(70, 75, 3)]
-    heard = [sounds.Sound(samples).data() for samples in (70_000, 1_920, 5_000)]
+    pictures = [images.png(100, 60, 2), images.png(70, 75, 3)]
+    heard = [sounds.Sound(samples).data() for samples in (70_000, 5_000)]
     DTYPES = ("float32", "bfloat16", "float16")
 
     def tensors(folder, device, dtype):
@@ -78,7 +78,7 @@ META = """
     import mm_libtorch_encoder.encoder
 
     library, *folders = sys.argv[1:]
-    pictures = [images.png(128, 96, 1), images.png(200, 60, 2)]
+    pictures = [images.png(96, 64, 1), images.png(100, 60, 2)]
     heard = [sounds.Sound(samples).data() for samples in (70_000, 5_000)]
 
     def sources(encoder):
@@ -165,10 +165,13 @@ def blocks(launches: list[str]) -> list[list[str]]:
 @pytest.mark.parametrize("family", [name for name in FAMILIES if name not in ("inkling", "muse_audio")])
 def test_a_block_takes_few_launches(report: dict[str, Any], folders: dict[str, Path], family: str) -> None:
     found = blocks(report[f"{folders[family]} float32 fused"]["launches"])
-    counts = [len(block) for block in found]
+    # Each kind of segments of a forward is copied once, before the first block that attends within them.
+    copies = sum(block.count("copy") for block in found)
+    assert copies <= 1
+    counts = [len(block) - block.count("copy") for block in found]
     fewest = found[counts.index(min(counts))]
     assert len(fewest) <= MOST_LAUNCHES, fewest
-    assert not {"copy", "add", "aten::contiguous", "aten::to"} & set(fewest)
+    assert not {"add", "aten::contiguous", "aten::to"} & set(fewest)
     if family != "qwen3_vl":  # behind some of its blocks a level of deepstack branches off
         assert max(counts) <= MOST_LAUNCHES, found[counts.index(max(counts))]
 
