@@ -314,6 +314,7 @@ def check_cache(
     memory_bytes: int, disk_path: str | os.PathLike[str] | None, disk_bytes: int, max_entry_bytes: int
 ) -> None:
     """Raises ValueError for settings of a cache that cannot work."""
+
 # CUDA
 
 def open_cuda(path: str | os.PathLike[str]) -> None:
@@ -441,6 +442,9 @@ class Encoding:
     @property
     def grid_thws(self) -> list[tuple[int, int, int]]:
         """(frames, rows, columns) of each grid, in patches."""
+    @property
+    def fenced(self) -> bool:
+        """Whether a stream has to wait for the result: not on the CPU, nor where a cache has it in host memory."""
     def precede(self, stream: int) -> None:
         """Makes Torch's CUDA stream `stream` wait for the result; a no-op on the CPU."""
     @property

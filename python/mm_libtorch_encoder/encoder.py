@@ -19,8 +19,8 @@ runtime.check()
 import torch  # noqa: E402  (the host's Torch must fit before the bridge is opened)
 
 from . import _native, event_loop  # noqa: E402
-from .cache import CacheConfig  # noqa: E402
 from . import device as devices  # noqa: E402
+from .cache import CacheConfig  # noqa: E402
 from .result import ImageMetadata, ImageResult  # noqa: E402
 from .stats import EncoderStats, Histogram  # noqa: E402
 
