@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::checkpoint::Checkpoint;
 use crate::family::{self, Family, Grid, Options, Plan};
 use crate::image::{self, DecodePolicy, Limits};
+use crate::media::hash::content_hash;
 use crate::pixels::PixelValues;
 use crate::{Dtype, Error, Result};
 
@@ -98,15 +99,17 @@ impl Preprocessor {
         Ok(Prepared { pixels, decode: decoded - start, resize: decoded.elapsed() })
     }
 
-    /// BLAKE3 of the source bytes, bound to everything that changes what comes of them: 64 hexadecimal digits.
+    /// BLAKE3 of the source bytes' own BLAKE3 and of everything that changes what comes of them: 64 hexadecimal digits.
+    ///
+    /// The bytes are hashed by themselves: behind a prefix their blocks would not lie where wide registers take them.
     pub fn hash(&self, bytes: &[u8]) -> String {
-        let mut hasher = blake3::Hasher::new_derive_key("mm-libtorch-encoder media 1");
+        let mut hasher = blake3::Hasher::new_derive_key("mm-libtorch-encoder media 2");
         let (options, policy) = (self.options.identity(), self.policy.identity());
         for part in [&self.model, self.family.name(), "image", &options, &policy] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
-        hasher.update(bytes);
+        hasher.update(&content_hash(bytes));
         hasher.finalize().to_hex().to_string()
     }
 }

@@ -377,6 +377,9 @@ class Encoder:
     @property
     def replicas(self) -> int:
         """Threads that run the tower."""
+    @property
+    def calls(self) -> int:
+        """Calls that are in native code now."""
     def generate(
         self, items: Sequence[bytes], expected: Sequence[int] | None, timeout: float | None = None
     ) -> list[Encoding | BaseException]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -32,6 +33,8 @@ _open_encoders: weakref.WeakSet[Encoder] = weakref.WeakSet()
 _MOST_TOKENS = 2**31 - 1
 # Seconds that a call can be told to wait for room; far from where clocks end.
 _LONGEST_TIMEOUT = 1e9
+# How long the interpreter's exit waits for threads to come back from native code.
+_LAST_CALLS_SECONDS = 10.0
 
 
 class Encoder:
@@ -118,7 +121,7 @@ class Encoder:
             max_batch_images=_checked_size("max_batch_images", max_batch_images),
             max_batch_tokens=_checked_size("max_batch_tokens", max_batch_tokens),
             cache=None if cache is None else cache._fields(),
-            runtime=_torch_identity(),
+            runtime="" if cache is None else _torch_identity(str(device)),
             progress=progress,
         )
         _open_encoders.add(self)
@@ -351,15 +354,17 @@ def _checked_images(
     return sources, None if expected is None else _checked_counts(expected, len(sources))
 
 
-def _torch_identity() -> str:
-    """What of the host's Torch decides the bits of a result."""
-    facts = (
+def _torch_identity(device: str) -> str:
+    """What of the host's Torch and of `device` decides the bits of a result."""
+    facts: list[object] = [
         torch.__version__,
         torch.version.git_version,
         torch.version.cuda,
         torch.backends.cpu.get_cpu_capability(),
         torch.get_float32_matmul_precision(),
-    )
+    ]
+    if device.startswith("cuda") and torch.cuda.is_available():
+        facts += [torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)]
     return " ".join(map(str, facts))
 
 
@@ -424,9 +429,16 @@ def _checked_counts(counts: Iterable[int], items: int) -> list[int]:
 @atexit.register
 def _close_all() -> None:
     """At interpreter exit, before LibTorch is torn down, no worker may be inside it."""
+    closed: list[Encoder] = []
     for encoder in list(_open_encoders):
         try:
             encoder.close()
+            closed.append(encoder)
         except RuntimeError:
             # A forked child: the parent's encoder is not its to close.
             continue
+    # All calls have their answers now. A daemon thread that were still in native code when the interpreter ends would
+    # be torn out of it, which ends the process by a signal.
+    end = time.monotonic() + _LAST_CALLS_SECONDS
+    while any(encoder._native.calls for encoder in closed) and time.monotonic() < end:
+        time.sleep(0.001)

@@ -34,17 +34,20 @@ impl Identity {
     }
 }
 
-/// Hash of the contents of this library and of the bridge at `bridge`, read once a process.
+/// Hash of the contents of this library, of the bridge at `bridge` and of the CUDA library beside it where there is one,
+/// read once a process.
 ///
 /// Where one cannot be read, a value that no other process gives: entries are then not shared.
 pub fn binary_identity(bridge: &Path) -> [u8; 32] {
     static IDENTITY: OnceLock<[u8; 32]> = OnceLock::new();
     *IDENTITY.get_or_init(|| {
         let mut hash = blake3::Hasher::new();
-        let read = [own_file(), Some(bridge.to_owned())].into_iter().all(|path| {
+        let cuda = Some(bridge.with_file_name("libmm_cuda.so")).filter(|path| path.exists());
+        let mut read = true;
+        for path in [own_file(), Some(bridge.to_owned())].into_iter().chain(cuda.map(Some)) {
             let file = path.and_then(|path| File::open(path).ok());
-            file.is_some_and(|file| hash.update_reader(file).is_ok())
-        });
+            read &= file.is_some_and(|file| hash.update_reader(file).is_ok());
+        }
         if !read {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             hash.update(&std::process::id().to_le_bytes()).update(&now.as_nanos().to_le_bytes());

@@ -205,7 +205,8 @@ impl Encoder {
         }
     }
 
-    fn check_open(&self) -> Result<()> {
+    /// An error in a forked child and after [`Encoder::close`].
+    pub fn check_open(&self) -> Result<()> {
         self.check_process()?;
         if self.queue.is_closed() {
             return Err(Error::closed("this encoder is closed"));
