@@ -462,6 +462,9 @@ class Encoding:
     @property
     def grid_thws(self) -> list[tuple[int, int, int]]:
         """(frames, rows, columns) of each grid, in patches; none for sound."""
+    @property
+    def fenced(self) -> bool:
+        """Whether a stream has to wait for the result: not on the CPU, nor where a cache has it in host memory."""
     def precede(self, stream: int) -> None:
         """Makes Torch's CUDA stream `stream` wait for the result; a no-op on the CPU."""
     @property
