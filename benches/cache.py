@@ -95,7 +95,7 @@ def read(path: Path) -> bytearray:
 
 def disk_rows(folder: Path, source: bytes, pixels: int, repeats: int, cpu_time: bool) -> list[list[str]]:
     """Hits from disk beside plain reads of the same files into new memory, each result kept."""
-    count = 8
+    count = 4
     sources = [source, *(jpeg(pixels, pixels, seed) for seed in range(1, count))]
     rows = []
     with tempfile.TemporaryDirectory(dir=os.environ.get("MM_BENCH_DIR")) as disk:
