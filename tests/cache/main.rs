@@ -17,7 +17,7 @@ const COLUMNS: usize = 64;
 const ENTRY_BYTES: u64 = (ROWS * COLUMNS * 4) as u64;
 const KEYS: u64 = 64;
 
-/// Live bytes are those of the process: tests that look at them take turns.
+/// Live bytes are those of the process: its tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn bridge() {
@@ -65,6 +65,7 @@ fn next(state: &mut u64) -> u64 {
 #[test]
 fn entries_of_any_shape_come_back_from_disk() {
     bridge();
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let folder = tempfile::tempdir().unwrap();
     let config = CacheConfig {
         memory_bytes: 1 << 24,
