@@ -57,6 +57,7 @@ impl Vit {
     }
 
     /// Width of one head.
+    #[cfg(feature = "torch")]
     pub fn head_dim(&self) -> usize {
         self.hidden / self.heads
     }
