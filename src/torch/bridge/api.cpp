@@ -9,6 +9,8 @@
 
 // LibTorch's own OpenMP runtime, which is among its dependencies; absent where LibTorch was built without.
 extern "C" __attribute__((weak)) void omp_set_num_threads(int threads);
+// MKL within LibTorch, which keeps a number of its own for each thread once torch.set_num_threads was called.
+extern "C" __attribute__((weak)) int MKL_Set_Num_Threads_Local(int threads);
 
 namespace mm {
 
@@ -31,7 +33,9 @@ void share_threads(int32_t sharers) {
   uint32_t threads = 0;
   if (sharers < 2 || !omp_set_num_threads || torch_get_num_threads(&threads)) return;
   const uint32_t part = threads / static_cast<uint32_t>(sharers);
-  omp_set_num_threads(part > 0 ? static_cast<int>(part) : 1);
+  const int own = part > 0 ? static_cast<int>(part) : 1;
+  omp_set_num_threads(own);
+  if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(own);
 }
 
 const MmSchema* schemas(uint64_t* count) {
