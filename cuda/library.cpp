@@ -30,21 +30,23 @@ std::string dotted(int version) {
 }
 
 // The calling thread's device for one call: the null stream and new events belong to the current device.
+// LibTorch's guard, because going back by cudaSetDevice alone would start a context on a device that nobody
+// uses.
 class OnDevice {
  public:
   explicit OnDevice(int32_t index) {
-    static_cast<void>(cudaGetDevice(&before_));
-    if (before_ != index) static_cast<void>(cudaSetDevice(index));
-    now_ = index;
+    int before = -1;
+    if (cudaGetDevice(&before) == cudaSuccess && before == index) return;
+    static_cast<void>(aoti_torch_create_cuda_guard(index, &guard_));
   }
   ~OnDevice() {
-    if (before_ != now_) static_cast<void>(cudaSetDevice(before_));
+    if (guard_) static_cast<void>(aoti_torch_delete_cuda_guard(guard_));
   }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
 
  private:
-  int before_ = 0, now_ = 0;
+  CUDAGuardHandle guard_ = nullptr;
 };
 
 struct Guard {
@@ -182,8 +184,7 @@ void leave(void* guard) {
   static_cast<void>(aoti_torch_delete_cuda_guard(own->device));
 }
 
-int32_t drain(int32_t index, void* stream) {
-  const OnDevice on(index);
+int32_t drain(int32_t, void* stream) {
   return check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), "waiting for the stream");
 }
 
@@ -200,14 +201,18 @@ int32_t mark(int32_t index, void* stream, void** event) {
 }
 
 int32_t wait(int32_t index, void* stream, void* event) {
+  const auto queue_behind = [&] {
+    return check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0),
+                 "waiting for a result on the stream");
+  };
+  // The null stream is the current device's; every other one knows its device.
+  if (stream) return queue_behind();
   const OnDevice on(index);
-  return check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), static_cast<cudaEvent_t>(event), 0),
-               "waiting for a result on the stream");
+  return queue_behind();
 }
 
-void forget(int32_t index, void* event) {
+void forget(int32_t, void* event) {
   // What waits for the event already goes on waiting; at exit the driver may be gone, which is no one's loss.
-  const OnDevice on(index);
   static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
 }
 

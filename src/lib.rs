@@ -1,8 +1,9 @@
 //! Native multimodal encoder: media bytes in, embeddings of a checkpoint's tower out.
 //!
-//! Data flows one way: [`image`] decodes, [`pixels`] resizes and lays out patches, a [`family`] says which sizes
-//! and constants apply and runs its tower, [`encoder`] owns order, limits and failure.
+//! Data flows one way: [`image`] and [`audio`] decode, [`pixels`] resizes and lays out patches, a [`family`] says which
+//! sizes and constants apply and runs its tower, [`encoder`] owns order, limits and failure.
 
+pub mod audio;
 #[cfg(feature = "torch")]
 pub mod cache;
 pub mod checkpoint;

@@ -6,6 +6,7 @@
 //! was once in use.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 /// Blocks from this many bytes on are ours; smaller ones are the system allocator's, which reuses them itself.
@@ -40,9 +41,27 @@ struct Kept {
     bytes: usize,
     count: usize,
     blocks: [Block; MAX_BLOCKS],
-    /// Blocks in use that are larger than their items' layouts tell.
-    lent: [Block; MAX_LENT],
-    lent_count: usize,
+}
+
+/// Blocks in use that are larger than their items' layouts tell. Read without the lock, because whoever gives such a
+/// block back must learn its size even where the lock does not open. A start of 0 is a free place; places are filled
+/// under the lock.
+static LENT: [Lent; MAX_LENT] =
+    [const { Lent { start: AtomicUsize::new(0), size: AtomicUsize::new(0) } }; MAX_LENT];
+
+struct Lent {
+    start: AtomicUsize,
+    size: AtomicUsize,
+}
+
+/// Forgets that the block at `start` was lent, if it was, and gives its whole size.
+///
+/// Its entry was written before the block was handed out, so whoever holds the block sees it.
+fn returned(start: usize) -> Option<usize> {
+    let lent = LENT.iter().find(|lent| lent.start.load(Ordering::Relaxed) == start)?;
+    let size = lent.size.load(Ordering::Relaxed);
+    lent.start.store(0, Ordering::Release);
+    Some(size)
 }
 
 static KEPT: Mutex<Kept> = Mutex::new(Kept::new());
@@ -55,8 +74,6 @@ impl Kept {
             bytes: 0,
             count: 0,
             blocks: [Block { start: 0, size: 0 }; MAX_BLOCKS],
-            lent: [Block { start: 0, size: 0 }; MAX_LENT],
-            lent_count: 0,
         }
     }
 
@@ -72,35 +89,33 @@ impl Kept {
     /// there is none, `size` bytes, which the caller is to map.
     fn take(&mut self, size: usize) -> Option<Block> {
         let exact = self.blocks[..self.count].iter().rposition(|block| block.size == size);
-        let found = exact.or_else(|| self.larger(size)).map(|index| self.remove(index));
-        if let Some(block) = found
-            && block.size != size
-        {
-            self.lent[self.lent_count] = block;
-            self.lent_count += 1;
-        }
+        let found = match exact {
+            Some(index) => Some(self.remove(index)),
+            None => self.lend(size),
+        };
         self.in_use += found.map_or(size, |block| block.size);
         self.most_in_use = self.most_in_use.max(self.in_use);
         found
     }
 
+    /// Lends a block above `size`, if there is one and its size can be noted.
+    fn lend(&mut self, size: usize) -> Option<Block> {
+        let place = LENT.iter().find(|lent| lent.start.load(Ordering::Acquire) == 0)?;
+        let block = self.larger(size).map(|index| self.remove(index))?;
+        place.size.store(block.size, Ordering::Relaxed);
+        place.start.store(block.start, Ordering::Relaxed);
+        Some(block)
+    }
+
     /// The smallest block above `size` that may be lent for it.
     fn larger(&self, size: usize) -> Option<usize> {
-        if self.lent_count == MAX_LENT {
-            return None;
-        }
         let blocks = self.blocks[..self.count].iter().enumerate();
         let suitable = blocks.filter(|(_, block)| block.size > size && block.size / MAX_WASTE <= size);
         suitable.min_by_key(|(_, block)| block.size).map(|(index, _)| index)
     }
 
-    /// Keeps a block that was in use: `block` has the size that its item's layout tells.
-    fn put(&mut self, mut block: Block) -> Option<Block> {
-        if let Some(index) = self.lent[..self.lent_count].iter().position(|lent| lent.start == block.start) {
-            block = self.lent[index];
-            self.lent_count -= 1;
-            self.lent[index] = self.lent[self.lent_count];
-        }
+    /// Keeps a block that was in use.
+    fn put(&mut self, block: Block) -> Option<Block> {
         self.in_use = self.in_use.saturating_sub(block.size);
         let displaced = (self.count == MAX_BLOCKS).then(|| self.remove(0));
         self.blocks[self.count] = block;
@@ -153,8 +168,9 @@ fn allocate(bytes: usize) -> (*mut u8, bool) {
 }
 
 fn free(start: *mut u8, bytes: usize) {
-    let Some(size) = block_size(bytes) else { return };
-    let block = Block { start: start.expose_provenance(), size };
+    let start = start.expose_provenance();
+    let Some(size) = returned(start).or_else(|| block_size(bytes)) else { return };
+    let block = Block { start, size };
     let displaced = match kept() {
         Some(mut kept) => kept.put(block),
         None => Some(block),
@@ -334,8 +350,8 @@ mod tests {
         assert!(kept.put(block(3, 48)).is_none());
         let lent = kept.take(24).expect("twice the size");
         assert_eq!((lent.start, kept.in_use), (3, 48));
-        assert!(kept.put(block(3, 24)).is_none());
+        assert_eq!((returned(3), returned(3)), (Some(48), None));
+        assert!(kept.put(block(3, 48)).is_none());
         assert_eq!(kept.take(48).map(|block| block.start), Some(3));
-        assert_eq!(kept.lent_count, 0);
     }
 }

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::audio;
 use crate::checkpoint::Checkpoint;
-use crate::family::{self, Family, Grid, Options, Plan};
+use crate::family::{self, AudioProcessor, Family, Grid, ImageProcessor, Input, Options};
 use crate::image::{self, DecodePolicy, Limits};
 use crate::media::hash::content_hash;
 use crate::pixels::PixelValues;
@@ -17,17 +18,27 @@ pub struct Preprocessor {
     family: Arc<dyn Family>,
     model: String,
     options: Options,
-    policy: DecodePolicy,
+    /// What is asked for instead of the family's own policy.
+    policy: Option<DecodePolicy>,
     limits: Limits,
+}
+
+/// What becomes of an item, known from its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Patches.
+    pub grid: Grid,
+    /// Rows of the embeddings.
+    pub tokens: usize,
 }
 
 /// An item ready for the tower.
 pub struct Prepared {
-    /// The patch matrix.
+    /// The tower's input matrix.
     pub pixels: PixelValues,
     /// Time to decode.
     pub decode: Duration,
-    /// Time to resize, normalise and lay out.
+    /// Time to resize or resample, normalise and lay out.
     pub resize: Duration,
 }
 
@@ -40,16 +51,20 @@ impl Preprocessor {
         options: Options,
     ) -> Result<(Self, Checkpoint)> {
         let (checkpoint, family) = family::open(root, model, family, options)?;
-        let policy = family.decode_policy();
+        let family = family.into();
         Ok((
-            Self { family: family.into(), model: model.into(), options, policy, limits: Limits::default() },
+            Self { family, model: model.into(), options, policy: None, limits: Limits::default() },
             checkpoint,
         ))
     }
 
     /// The same with another decode policy.
-    pub fn with_policy(self, policy: DecodePolicy) -> Self {
-        Self { policy, ..self }
+    ///
+    /// # Errors
+    /// `Argument` if the family does not read images.
+    pub fn with_policy(self, policy: DecodePolicy) -> Result<Self> {
+        self.image_processor()?;
+        Ok(Self { policy: Some(policy), ..self })
     }
 
     /// The same with other limits.
@@ -72,30 +87,94 @@ impl Preprocessor {
         &self.limits
     }
 
-    /// What the decoder does where engines disagree.
-    pub fn policy(&self) -> &DecodePolicy {
-        &self.policy
+    /// What `processor`'s decoder does where engines disagree.
+    pub fn policy(&self, processor: &dyn ImageProcessor) -> DecodePolicy {
+        self.policy.unwrap_or_else(|| processor.decode_policy())
+    }
+
+    /// The preprocessing of a family that reads images.
+    ///
+    /// # Errors
+    /// `Argument` if it does not.
+    pub fn image_processor(&self) -> Result<&dyn ImageProcessor> {
+        match self.family.input() {
+            Input::Image(processor) => Ok(processor),
+            Input::Audio(_) => Err(Error::argument(format!(
+                "the family {} reads sound: it has nothing to do with images",
+                self.family.name()
+            ))),
+        }
+    }
+
+    /// The preprocessing of a family that reads sound.
+    ///
+    /// # Errors
+    /// `Argument` if it does not.
+    pub fn audio_processor(&self) -> Result<&dyn AudioProcessor> {
+        match self.family.input() {
+            Input::Audio(processor) => Ok(processor),
+            Input::Image(_) => Err(Error::argument(format!(
+                "the family {} reads images: it has nothing to do with sound",
+                self.family.name()
+            ))),
+        }
     }
 
     /// Grid and tokens of encoded `bytes`, from the header alone.
-    pub fn plan(&self, bytes: &[u8]) -> Result<Plan> {
-        let header = image::header(bytes, &self.policy, &self.limits)?;
-        self.family.plan(header.width, header.height)
+    pub fn plan(&self, bytes: &[u8]) -> Result<Extent> {
+        match self.family.input() {
+            Input::Image(processor) => {
+                let header = image::header(bytes, &self.policy(processor), &self.limits)?;
+                let plan = processor.plan(header.width, header.height)?;
+                Ok(Extent { grid: plan.grid, tokens: plan.tokens })
+            }
+            Input::Audio(processor) => {
+                let header = audio::header(bytes)?;
+                let samples = audio::resampled_length(header.frames, header.rate, processor.sample_rate());
+                let grid = processor.plan(samples)?;
+                Ok(Extent { grid, tokens: self.family.tokens(grid)? })
+            }
+        }
     }
 
     /// [`Preprocessor::plan`], refused where it gives other than `expected` tokens.
-    pub fn plan_expecting(&self, bytes: &[u8], expected: Option<usize>) -> Result<Plan> {
-        let plan = self.plan(bytes)?;
-        check_tokens(expected, plan.tokens, plan.grid)?;
-        Ok(plan)
+    pub fn plan_expecting(&self, bytes: &[u8], expected: Option<usize>) -> Result<Extent> {
+        let extent = self.plan(bytes)?;
+        self.check_tokens(expected, extent.tokens, extent.grid)?;
+        Ok(extent)
+    }
+
+    /// Refuses an item of `tokens`, on `grid` if it is an image, where others are `expected`.
+    pub(crate) fn check_tokens(&self, expected: Option<usize>, tokens: usize, grid: Grid) -> Result<()> {
+        let Some(expected) = expected.filter(|&expected| expected != tokens) else { return Ok(()) };
+        let gives = match self.family.input() {
+            Input::Image(_) => format!("image gives {tokens} (grid {}x{})", grid.height, grid.width),
+            Input::Audio(_) => format!("sound gives {tokens}"),
+        };
+        Err(Error::media(format!("{expected} tokens were expected, but this {gives}")))
+    }
+
+    /// A text that is equal for equal decode policies; sound has none.
+    pub(crate) fn policy_identity(&self) -> String {
+        match self.family.input() {
+            Input::Image(processor) => self.policy(processor).identity(),
+            Input::Audio(_) => String::new(),
+        }
     }
 
     /// Decodes and prepares `bytes`.
     pub fn prepare(&self, bytes: &[u8], dtype: Dtype) -> Result<Prepared> {
         let start = Instant::now();
-        let image = image::decode(bytes, &self.policy, &self.limits)?;
-        let decoded = Instant::now();
-        let pixels = self.family.preprocess(&image, dtype)?;
+        let (decoded, pixels) = match self.family.input() {
+            Input::Image(processor) => {
+                let image = image::decode(bytes, &self.policy(processor), &self.limits)?;
+                (Instant::now(), processor.preprocess(&image, dtype)?)
+            }
+            Input::Audio(processor) => {
+                let sound = audio::decode(bytes)?;
+                (Instant::now(), processor.preprocess(sound, dtype)?)
+            }
+        };
         Ok(Prepared { pixels, decode: decoded - start, resize: decoded.elapsed() })
     }
 
@@ -104,23 +183,14 @@ impl Preprocessor {
     /// The bytes are hashed by themselves: behind a prefix their blocks would not lie where wide registers take them.
     pub fn hash(&self, bytes: &[u8]) -> String {
         let mut hasher = blake3::Hasher::new_derive_key("mm-libtorch-encoder media 2");
-        let (options, policy) = (self.options.identity(), self.policy.identity());
-        for part in [&self.model, self.family.name(), "image", &options, &policy] {
+        let input = self.family.input();
+        let policy = self.policy_identity();
+        let options = self.options.identity();
+        for part in [&self.model, self.family.name(), input.modality().name(), &options, &policy] {
             hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part.as_bytes());
         }
         hasher.update(&content_hash(bytes));
         hasher.finalize().to_hex().to_string()
-    }
-}
-
-/// Refuses an image that gives other than `expected` tokens.
-pub(crate) fn check_tokens(expected: Option<usize>, tokens: usize, grid: Grid) -> Result<()> {
-    match expected {
-        Some(expected) if expected != tokens => Err(Error::media(format!(
-            "{expected} tokens were expected, but this image gives {tokens} (grid {}x{})",
-            grid.height, grid.width
-        ))),
-        _ => Ok(()),
     }
 }

@@ -30,6 +30,7 @@ __all__ = [
     "content_hash_u64",
     "cuda_device",
     "cuda_kernels",
+    "decode_audio",
     "decode_batch",
     "decode_image",
     "families",
@@ -125,6 +126,11 @@ def decode_batch(
     datas: list[bytes], policy: str | DecodePolicy | None = None, max_pixels: int | None = None
 ) -> list[NDArray[np.uint8]]:
     """`preprocess.decode_batch`."""
+
+def decode_audio(
+    data: bytes | bytearray | memoryview, sample_rate: int | None = None
+) -> tuple[NDArray[np.float32], int]:
+    """`preprocess.decode_audio`. Raises MediaError."""
 
 # Pixels: `preprocess` holds the documented forms.
 
@@ -271,10 +277,15 @@ class Processor:
     @property
     def family(self) -> str:
         """Name of the family."""
+    @property
+    def modality(self) -> str:
+        """What the family reads: "image" or "audio". The methods of the other kind raise ValueError."""
     def plan(self, width: int, height: int) -> tuple[tuple[int, int, int], int]:
         """((frames, rows, columns) in patches, tokens) of an image of this size in pixels."""
+    def plan_sound(self, samples: int, rate: int) -> int:
+        """Tokens of a sound of so many samples (of each channel) at `rate` hertz."""
     def plan_bytes(self, data: bytes) -> tuple[tuple[int, int, int], int]:
-        """The same for encoded bytes, read from their header alone."""
+        """Grid and tokens of encoded bytes, read from their header alone; a sound has (tokens, 1, 1)."""
     def outline(self, data: bytes) -> tuple[tuple[int, int], _CanvasTuple, tuple[int, int, int], int]:
         """((width, height), canvas, (frames, rows, columns), tokens) of encoded bytes, from the header alone.
 
@@ -288,7 +299,10 @@ class Processor:
     def decode(self, data: bytes) -> NDArray[np.uint8]:
         """``uint8 [height, width, 3]``, decoded by the family's policy."""
     def pixel_values(self, data: bytes, dtype: str = "float32") -> tuple[NDArray[Any], tuple[int, int, int]]:
-        """([patches, columns], (frames, rows, columns)); bfloat16 and float16 come as ``uint16`` bits."""
+        """([patches, columns], (frames, rows, columns)), of a sound (tokens, 1, 1).
+
+        bfloat16 and float16 come as ``uint16`` bits.
+        """
 
 # LibTorch: `open_bridge` comes first; the other functions raise RuntimeError before it.
 
@@ -366,6 +380,9 @@ class Encoder:
     def family(self) -> str:
         """Name of the family."""
     @property
+    def modality(self) -> str:
+        """What the family reads: "image" or "audio"."""
+    @property
     def device(self) -> str:
         """Where the tower runs."""
     @property
@@ -377,6 +394,9 @@ class Encoder:
     @property
     def replicas(self) -> int:
         """Threads that run the tower."""
+    @property
+    def calls(self) -> int:
+        """Calls that are in native code now."""
     def generate(
         self, items: Sequence[bytes], expected: Sequence[int] | None, timeout: float | None = None
     ) -> list[Encoding | BaseException]:
@@ -441,7 +461,10 @@ class Encoding:
         """First row of each grid's embeddings, and one past the last."""
     @property
     def grid_thws(self) -> list[tuple[int, int, int]]:
-        """(frames, rows, columns) of each grid, in patches."""
+        """(frames, rows, columns) of each grid, in patches; none for sound."""
+    @property
+    def fenced(self) -> bool:
+        """Whether a stream has to wait for the result: not on the CPU, nor where a cache has it in host memory."""
     def precede(self, stream: int) -> None:
         """Makes Torch's CUDA stream `stream` wait for the result; a no-op on the CPU."""
     @property

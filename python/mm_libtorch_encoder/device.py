@@ -81,7 +81,7 @@ class Consumer:
 
     def receive(self, encoding: _native.Encoding, tensors: list[Any]) -> list[Any]:
         """Makes the caller's streams wait for the result and lets its memory live until they have read it."""
-        if self._device is None:
+        if self._device is None or not encoding.fenced:
             return tensors
         now = _current_stream(self._device)
         for stream in [now] if now == self._asked else [self._asked, now]:

@@ -1,10 +1,11 @@
-"""The encoder: image bytes in, owning Torch tensors out."""
+"""The encoder: bytes of images or sound in, owning Torch tensors out."""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
 import os
+import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -32,6 +33,8 @@ _open_encoders: weakref.WeakSet[Encoder] = weakref.WeakSet()
 _MOST_TOKENS = 2**31 - 1
 # Seconds that a call can be told to wait for room; far from where clocks end.
 _LONGEST_TIMEOUT = 1e9
+# How long the interpreter's exit waits for threads to come back from native code.
+_LAST_CALLS_SECONDS = 10.0
 
 
 class Encoder:
@@ -134,6 +137,11 @@ class Encoder:
         return self._native.family
 
     @property
+    def modality(self) -> str:
+        """What the family reads: "image" or "audio"."""
+        return self._native.modality
+
+    @property
     def device(self) -> str:
         """Where the tower runs and the embeddings live."""
         return self._native.device
@@ -161,18 +169,18 @@ class Encoder:
         return_errors: bool = False,
         timeout: float | None = None,
     ) -> list[ImageResult]:
-        """Encode images, given as their encoded bytes, into results in the same order.
+        """Encode images, or sounds where the family reads sound, from their bytes into results in the same order.
 
-        expected_tokens: one positive count an image; an image whose plan differs fails before any pixel is
-        touched.
-        return_errors: put an image's exception in its place of the list instead of raising the first one. All
-            images are encoded either way: a bad one fails alone.
-        timeout: seconds that an image may wait for room in the queue, counted from the call; None: as long as it
-            takes. Images that found room are encoded, however long that takes.
+        expected_tokens: one positive count an item; an item whose plan differs fails before any pixel or sample
+            is touched.
+        return_errors: put an item's exception in its place of the list instead of raising the first one. All
+            items are encoded either way: a bad one fails alone.
+        timeout: seconds that an item may wait for room in the queue, counted from the call; None: as long as it
+            takes. Items that found room are encoded, however long that takes.
 
-        Images are prepared on a pool of threads while the tower runs earlier ones.
+        Items are prepared on a pool of threads while the tower runs earlier ones.
 
-        Raises MediaError for a damaged or refused image, QueueFull, and EncoderClosed after close().
+        Raises MediaError for a damaged or refused item, QueueFull, and EncoderClosed after close().
         """
         sources, counts = _checked_images(images, expected_tokens)
         consumer = devices.Consumer(self.device)
@@ -203,14 +211,42 @@ class Encoder:
         "embeddings": [tokens, columns]; "grid_thws": int64 [1, 3]; "embedding_offsets": int64 [2]; and what
         else the family's tower gives. timeout: as of generate().
         """
-        consumer = devices.Consumer(self.device)
-        (outcome,) = self._native.generate([_as_bytes(data)], None, _checked_timeout(timeout))
-        return self._outputs(outcome, consumer)
+        return self._encode(data, "image", timeout)
 
     async def encode_image_async(
         self, data: bytes, *, timeout: float | None = None
     ) -> dict[str, torch.Tensor]:
         """encode_image(), awaited, as generate_async() is."""
+        return await self._encode_async(data, "image", timeout)
+
+    def encode_audio(self, data: bytes, *, timeout: float | None = None) -> dict[str, torch.Tensor]:
+        """The tower's outputs for one sound (WAV), by name, of a family that reads sound.
+
+        "embeddings": [tokens, columns]; "embedding_offsets": int64 [2]; "grid_thws": int64 [0, 3], for a sound has
+        no grid. timeout: as of generate().
+        """
+        return self._encode(data, "audio", timeout)
+
+    async def encode_audio_async(
+        self, data: bytes, *, timeout: float | None = None
+    ) -> dict[str, torch.Tensor]:
+        """encode_audio(), awaited, as generate_async() is."""
+        return await self._encode_async(data, "audio", timeout)
+
+    def _check_modality(self, modality: str) -> None:
+        if self.modality != modality:
+            raise ValueError(f"the family {self.family} reads {self.modality}, not {modality}")
+
+    def _encode(self, data: bytes, modality: str, timeout: float | None) -> dict[str, torch.Tensor]:
+        self._check_modality(modality)
+        consumer = devices.Consumer(self.device)
+        (outcome,) = self._native.generate([_as_bytes(data)], None, _checked_timeout(timeout))
+        return self._outputs(outcome, consumer)
+
+    async def _encode_async(
+        self, data: bytes, modality: str, timeout: float | None
+    ) -> dict[str, torch.Tensor]:
+        self._check_modality(modality)
         sources = [_as_bytes(data)]
         consumer = devices.Consumer(self.device)
         (outcome,) = await event_loop.outcomes(self._native, sources, None, _checked_timeout(timeout))
@@ -223,10 +259,11 @@ class Encoder:
         *,
         timeout: float | None = None,
     ) -> dict[str, torch.Tensor]:
-        """The tower's outputs for a patch matrix prepared elsewhere.
+        """The tower's outputs for an input matrix prepared elsewhere.
 
-        pixel_values: [patches, columns] on the CPU, cast to the tower's dtype if need be.
-        grid_thws: (frames, rows, columns) of each item, in patches.
+        pixel_values: [patches, columns] on the CPU, cast to the tower's dtype if need be; of sound the samples,
+            [tokens, samples of a token], the last token filled up with zeros.
+        grid_thws: (frames, rows, columns) of each item, in patches; (tokens, 1, 1) of a sound.
         timeout: as of generate().
         """
         matrix = pixel_values.detach().to("cpu", self.dtype).contiguous()
@@ -278,7 +315,7 @@ class Encoder:
                 results.append(outcome)
             else:
                 if len(outcomes) > 1:
-                    outcome.add_note(f"This is image {index} of {len(outcomes)}, counted from 0.")
+                    outcome.add_note(f"This is {self.modality} {index} of {len(outcomes)}, counted from 0.")
                 raise outcome
         return results
 
@@ -290,7 +327,7 @@ class Encoder:
         outputs = dict(zip(encoding.names, consumer.receive(encoding, _take(encoding.id)), strict=True))
         # Named, because a host may have set another default device.
         integers = partial(torch.tensor, dtype=torch.int64, device="cpu")
-        outputs["grid_thws"] = integers(encoding.grid_thws)
+        outputs["grid_thws"] = integers(encoding.grid_thws).reshape(-1, 3)
         outputs["embedding_offsets"] = integers(encoding.embedding_offsets)
         return outputs
 
@@ -374,7 +411,7 @@ def _as_bytes(image: object) -> bytes:
         return image
     if isinstance(image, (bytearray, memoryview)):
         return bytes(image)
-    raise TypeError(f"an image must be given as bytes, not {type(image).__name__}")
+    raise TypeError(f"an item must be given as bytes, not {type(image).__name__}")
 
 
 def _checked_grid(grid: Sequence[int]) -> tuple[int, int, int]:
@@ -426,9 +463,16 @@ def _checked_counts(counts: Iterable[int], items: int) -> list[int]:
 @atexit.register
 def _close_all() -> None:
     """At interpreter exit, before LibTorch is torn down, no worker may be inside it."""
+    closed: list[Encoder] = []
     for encoder in list(_open_encoders):
         try:
             encoder.close()
+            closed.append(encoder)
         except RuntimeError:
             # A forked child: the parent's encoder is not its to close.
             continue
+    # All calls have their answers now. A daemon thread that were still in native code when the interpreter ends would
+    # be torn out of it, which ends the process by a signal.
+    end = time.monotonic() + _LAST_CALLS_SECONDS
+    while any(encoder._native.calls for encoder in closed) and time.monotonic() < end:
+        time.sleep(0.001)

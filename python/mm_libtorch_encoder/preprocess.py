@@ -34,6 +34,7 @@ __all__ = [
     "content_hash",
     "content_hash_u64",
     "decode",
+    "decode_audio",
     "decode_batch",
     "instruction_levels",
     "normalize",
@@ -111,6 +112,15 @@ def decode(data: Buffer, policy: str | DecodePolicy | None = None, max_pixels: i
     otherwise), which is checked against the header before any pixel is decoded. Raises :class:`MediaError`.
     """
     return _native.decode_image(data, policy, max_pixels)
+
+
+def decode_audio(data: Buffer, sample_rate: int | None = None) -> tuple[NDArray[np.float32], int]:
+    """Decodes WAV to ``float32 [samples]``, the mean of all channels, and its samples a second.
+
+    PCM of 8, 16, 24 and 32 bits and floating point of 32 and 64; full scale is -1 to 1. With ``sample_rate`` it is
+    resampled as torchaudio does by default. At most 300 seconds and 256 MiB. Raises :class:`MediaError`.
+    """
+    return _native.decode_audio(data, sample_rate)
 
 
 def decode_batch(

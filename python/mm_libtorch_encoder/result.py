@@ -18,7 +18,7 @@ class ImageMetadata:
     length: rows of the tensor, the tokens of the item.
     shape, dtype, device, strides: the tensor's own; strides count elements.
     embedding_offsets: first row of each grid's embeddings, and one past the last.
-    grid_thws: (frames, rows, columns) of each grid, in patches before merging.
+    grid_thws: (frames, rows, columns) of each grid, in patches before merging; none of a sound.
     """
 
     model: str

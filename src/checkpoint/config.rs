@@ -88,6 +88,29 @@ impl Checkpoint {
         Ok(self.preprocessor.as_ref().map_err(Error::clone)?.as_ref().map(Node::of))
     }
 
+    /// [`Checkpoint::image_processor`] of a family that cannot do without.
+    ///
+    /// # Errors
+    /// As there, and `Checkpoint` if there is none.
+    pub fn need_image_processor(&self) -> Result<Node<'_>> {
+        self.image_processor()?.ok_or_else(|| {
+            Error::checkpoint(format!("neither {PROCESSOR} nor {PREPROCESSOR} says how images are prepared"))
+        })
+    }
+
+    /// The audio feature extractor's settings: the key `feature_extractor` of `processor_config.json`.
+    ///
+    /// # Errors
+    /// `Checkpoint` if the file is malformed, or the key holds no object.
+    pub fn feature_extractor(&self) -> Result<Option<Node<'_>>> {
+        match self.processor.as_ref().map_err(Error::clone)? {
+            Some(document) if Node::of(document).get("feature_extractor").is_some() => {
+                Node::of(document).object("feature_extractor").map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// BLAKE3 over what the configuration files hold; key order and white space do not matter.
     pub fn identity(&self) -> [u8; 32] {
         let mut hash = blake3::Hasher::new_derive_key("mm-libtorch-encoder configuration 1");

@@ -129,7 +129,7 @@ pub(super) fn select(
             match shard.find(&name) {
                 Some(stored) => {
                     if let Some((dtype, piece)) = fit(stored, part, sources.len(), &mut faults) {
-                        placed.insert(&*part.name, (dtype, piece));
+                        placed.insert(&*part.name, Placed { dtype, piece, name });
                     }
                 }
                 None => faults.add(Fault::Missing, || format!("{} (not in {label})", quoted(&name))),
@@ -155,18 +155,27 @@ fn find(weights: &Weights, prefixes: &[&str], part: &TensorSpec) -> Option<(usiz
     names.into_iter().find_map(|name| Some((weights.position(&name)?, name)))
 }
 
+/// A stored tensor that is as wanted.
+struct Placed {
+    dtype: Dtype,
+    piece: Piece,
+    /// With the checkpoint's prefix.
+    name: String,
+}
+
 /// One wanted tensor of its parts, if all of them fit.
-fn assemble(spec: &TensorSpec, placed: &HashMap<&str, (Dtype, Piece)>, faults: &mut Faults) -> Option<Slot> {
-    let parts: Option<Vec<_>> = spec.parts().iter().map(|part| placed.get(&*part.name).copied()).collect();
+fn assemble(spec: &TensorSpec, placed: &HashMap<&str, Placed>, faults: &mut Faults) -> Option<Slot> {
+    let parts: Option<Vec<_>> = spec.parts().iter().map(|part| placed.get(&*part.name)).collect();
     let parts = parts?;
-    let (dtype, _) = *parts.first()?;
-    if parts.iter().any(|(other, _)| *other != dtype) {
+    let dtype = parts.first()?.dtype;
+    if parts.iter().any(|part| part.dtype != dtype) {
         faults.add(Fault::Mixed, || quoted(&spec.name));
         return None;
     }
-    let pieces: Vec<Piece> = parts.into_iter().map(|(_, piece)| piece).collect();
+    let stored = parts.iter().map(|part| quoted(&part.name)).collect::<Vec<_>>().join(", ");
+    let pieces: Vec<Piece> = parts.into_iter().map(|part| part.piece).collect();
     let len = pieces.iter().fold(0, |sum: u64, piece| sum.saturating_add(piece.len));
-    Some(Slot { name: spec.name.clone(), dtype, shape: spec.shape.clone(), pieces, len })
+    Some(Slot { name: spec.name.clone(), stored, dtype, shape: spec.shape.clone(), pieces, len })
 }
 
 /// The place of a stored tensor, if it is as wanted.

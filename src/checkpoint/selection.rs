@@ -50,6 +50,8 @@ pub(super) struct Source {
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) name: String,
+    /// For errors: the names that its pieces have in the checkpoint, quoted.
+    pub(super) stored: String,
     pub(super) dtype: Dtype,
     pub(super) shape: Vec<usize>,
     /// What stands one after the other in the tensor.
@@ -188,7 +190,7 @@ impl Selection {
         for (i, step) in out.chunks_mut(STEP_BYTES).enumerate() {
             self.read(slot, (i * STEP_BYTES) as u64, step)?;
             if !finite(slot.dtype, step) {
-                return Err(Error::checkpoint(format!("the tensor {} holds NaN or infinity", quoted(name))));
+                return Err(Error::checkpoint(format!("the tensor {} holds NaN or infinity", slot.stored)));
             }
         }
         Ok(())
@@ -208,7 +210,7 @@ impl Selection {
                 let bytes = buffer.get_mut(..step).unwrap_or(&mut []);
                 self.read(slot, start, bytes)?;
                 if !finite(slot.dtype, bytes) {
-                    faults.add(Fault::Damaged, || format!("{} holds NaN or infinity", quoted(&slot.name)));
+                    faults.add(Fault::Damaged, || format!("{} holds NaN or infinity", slot.stored));
                     break;
                 }
                 start += step as u64;

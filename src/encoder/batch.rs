@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::item::{Encoded, Item, Work};
 use super::queue::Queue;
 use super::stats::Counters;
-use crate::family::{Grid, Outputs, Tower};
+use crate::family::{Grid, Modality, Outputs, Tower};
 use crate::pixels::{PixelValues, Samples};
 use crate::prepare::Preprocessor;
 use crate::torch::{Device, Event, Stream, Tensor};
@@ -56,7 +56,7 @@ impl Forward {
         let start = Instant::now();
         counters.forward();
         let outputs = self.outputs(pixels(item)?, &item.grids, item.tokens())?;
-        let mut encoded = encoded(item, named(outputs), start.elapsed(), Duration::ZERO);
+        let mut encoded = self.encoded(item, named(outputs), start.elapsed(), Duration::ZERO);
         encoded.ready = stream.mark()?.map(Arc::new);
         Ok(encoded)
     }
@@ -82,7 +82,7 @@ impl Forward {
                 Ok((*name, tensor.narrow(axis, row, end)?.copied(self.device)?))
             });
             let own = own.collect::<Result<Vec<_>>>()?;
-            apart.push(encoded(item, own, forward, start.elapsed()));
+            apart.push(self.encoded(item, own, forward, start.elapsed()));
             row = end;
         }
         let ready = stream.mark()?.map(Arc::new);
@@ -108,6 +108,29 @@ impl Forward {
             )));
         }
         Ok(outputs)
+    }
+
+    fn encoded(
+        &self,
+        item: &Item,
+        tensors: Vec<(&'static str, Tensor)>,
+        forward: Duration,
+        transfer: Duration,
+    ) -> Encoded {
+        let mut times = item.times;
+        (times.forward, times.transfer) = (forward, transfer);
+        let grids = match self.preprocessor.family().input().modality() {
+            Modality::Image => item.grids.clone(),
+            Modality::Audio => Vec::new(),
+        };
+        Encoded {
+            tensors,
+            ready: None,
+            hash: item.hash.clone().unwrap_or_default(),
+            grids,
+            offsets: item.offsets.clone(),
+            times,
+        }
     }
 }
 
@@ -152,24 +175,6 @@ fn pixels(item: &Item) -> Result<&Arc<PixelValues>> {
 
 fn named(outputs: Outputs) -> Vec<(&'static str, Tensor)> {
     std::iter::once(("embeddings", outputs.embeddings)).chain(outputs.extra).collect()
-}
-
-fn encoded(
-    item: &Item,
-    tensors: Vec<(&'static str, Tensor)>,
-    forward: Duration,
-    transfer: Duration,
-) -> Encoded {
-    let mut times = item.times;
-    (times.forward, times.transfer) = (forward, transfer);
-    Encoded {
-        tensors,
-        ready: None,
-        hash: item.hash.clone().unwrap_or_default(),
-        grids: item.grids.clone(),
-        offsets: item.offsets.clone(),
-        times,
-    }
 }
 
 /// The patch matrices one under the other.
@@ -254,9 +259,10 @@ mod tests {
         make_checkpoint("qwen35", &root, 0, &[]).unwrap();
         let (preprocessor, _) = Preprocessor::open(&root, "", None, Options::default()).unwrap();
         let (columns, patch_columns) =
-            (preprocessor.family().embedding_columns(), preprocessor.family().patch_columns());
+            (preprocessor.family().embedding_columns(), preprocessor.family().input_columns());
         let echo = Arc::new(Echo { most, runs: Mutex::default(), columns });
-        let forward = Forward { tower: Box::new(echo.clone()), preprocessor, device: Device::Cpu };
+        let forward =
+            Forward { tower: Box::new(echo.clone()), preprocessor, device: Device::Cpu, loaded: None };
         let queue = Arc::new(Queue::new(Load { batch_images: 16, ..Load::default() }, Counters::default()));
         let mut tickets = Vec::new();
         for &grid in grids {
@@ -279,7 +285,7 @@ mod tests {
         }
         let items = queue.next_batch(0).unwrap();
         assert_eq!(items.len(), grids.len());
-        forward.run(items, &queue);
+        forward.run(items, &queue, &Stream::enter(Device::Cpu, 0).unwrap());
         assert_eq!(queue.lengths().running, 0);
         let outcomes = tickets.iter().map(|ticket| ticket.take().expect("an answer")).collect();
         let runs = echo.runs.lock().unwrap().clone();

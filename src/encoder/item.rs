@@ -16,7 +16,7 @@ pub type Source = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// What to encode.
 #[derive(Clone)]
 pub struct Request {
-    /// The image file.
+    /// The file of an image, or of a sound.
     pub source: Source,
     /// The tokens the caller counts on; others are an error before any pixel is touched.
     pub expected: Option<usize>,
@@ -29,7 +29,7 @@ pub struct Times {
     pub wait: Duration,
     /// Bytes to pixels.
     pub decode: Duration,
-    /// Pixels to patches.
+    /// Pixels to patches, or samples to the tower's rate.
     pub resize: Duration,
     /// Waiting for the tower.
     pub queue: Duration,
@@ -65,7 +65,7 @@ pub struct Encoded {
     pub ready: Option<Arc<Event>>,
     /// Identity of source and choices; empty for prepared pixels.
     pub hash: String,
-    /// Patch grids.
+    /// Patch grids; none of sound.
     pub grids: Vec<Grid>,
     /// First row of each grid's embeddings, and one past the last.
     pub offsets: Vec<usize>,

@@ -33,7 +33,7 @@ use std::time::Instant;
 use crate::cache::CacheStats;
 use crate::family::Grid;
 use crate::pixels::{PixelValues, Samples};
-use crate::prepare::{Preprocessor, check_tokens};
+use crate::prepare::Preprocessor;
 use crate::torch::Device;
 use crate::{Dtype, Error, Result};
 use admission::Cost;
@@ -113,14 +113,14 @@ impl Encoder {
         {
             let tokens = entry.offsets().last().copied().unwrap_or(0);
             let grid = entry.grids().first().copied().unwrap_or(Grid::still(0, 0));
-            check_tokens(request.expected, tokens, grid)?;
+            self.preprocessor.check_tokens(request.expected, tokens, grid)?;
             if let Some(reply) = reply.take() {
                 reply.send(shared::answer(&entry, hash));
             }
             return Ok(());
         }
         let plan = self.preprocessor.plan_expecting(bytes, request.expected)?;
-        let matrix = plan.grid.patches().saturating_mul(self.preprocessor.family().patch_columns());
+        let matrix = plan.grid.patches().saturating_mul(self.preprocessor.family().input_columns());
         let cost = Cost {
             tokens: plan.tokens,
             bytes: matrix.saturating_mul(self.dtype.size()).saturating_add(bytes.len()),
@@ -150,13 +150,13 @@ impl Encoder {
         }
         // Before anything in proportion to a grid: its sides may be of any size.
         let needed = grids.iter().try_fold(0usize, |sum, grid| sum.checked_add(grid.checked_patches()?));
-        if needed != Some(pixels.rows) || pixels.columns != family.patch_columns() {
+        if needed != Some(pixels.rows) || pixels.columns != family.input_columns() {
             return Err(Error::argument(format!(
                 "pixel_values is [{}, {}], but the grids need [{}, {}]",
                 pixels.rows,
                 pixels.columns,
                 needed.map_or("too many".into(), |rows| rows.to_string()),
-                family.patch_columns()
+                family.input_columns()
             )));
         }
         let matches = matches!(
@@ -205,7 +205,8 @@ impl Encoder {
         }
     }
 
-    fn check_open(&self) -> Result<()> {
+    /// An error in a forked child and after [`Encoder::close`].
+    pub fn check_open(&self) -> Result<()> {
         self.check_process()?;
         if self.queue.is_closed() {
             return Err(Error::closed("this encoder is closed"));

@@ -220,18 +220,27 @@ impl Queue {
         next
     }
 
-    /// An item is ready for the tower.
+    /// An item is ready for the tower, unless nobody waits for it any more.
     pub fn prepared(&self, mut item: Item) {
         item.since = Instant::now();
+        let mut gone = Vec::new();
         let mut state = self.state();
         state.preparing -= 1;
-        state.ready.push_back(item);
+        if item.reply.abandoned() {
+            state.room.leave(item.cost);
+            gone.push(item);
+            self.let_in(&mut state, &mut gone);
+        } else {
+            state.ready.push_back(item);
+        }
         if state.closed {
             // Every worker looks whether it was the last.
             self.to_run.notify_all();
         } else {
             self.to_run.notify_one();
         }
+        drop(state);
+        self.counters.abandoned(gone.len());
     }
 
     /// An item could not be prepared, and is answered by its preparer.
@@ -425,6 +434,19 @@ mod tests {
     }
 
     #[test]
+    fn the_abandoned_gives_its_room_back_when_it_was_prepared() {
+        let queue = queue(Load { queue_depth: 1, ..Load::default() });
+        let (first, _second) = (source(&queue, 1), source(&queue, 2));
+        let item = queue.next_to_prepare().unwrap();
+        drop(first);
+        assert_eq!((queue.lengths().outside, queue.lengths().preparing), (1, 1));
+        queue.prepared(item);
+        let lengths = queue.lengths();
+        assert_eq!((lengths.outside, lengths.queued, lengths.tokens), (0, 1, 2));
+        assert_eq!(queue.counters().read(lengths).abandoned, 1);
+    }
+
+    #[test]
     fn who_was_let_in_does_not_expire() {
         let queue = queue(Load { queue_depth: 1, ..Load::default() });
         let (inside, outside) = (pixels(&queue, 1), pixels(&queue, 2));
@@ -463,7 +485,9 @@ mod tests {
         let (ticket, reply) = Ticket::new(queue.clone(), None);
         let woken = Arc::new(AtomicUsize::new(0));
         let count = woken.clone();
-        ticket.on_answer(Box::new(move || drop(count.fetch_add(1, Ordering::Relaxed))));
+        ticket.on_answer(Box::new(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        }));
         drop(reply);
         assert_eq!(woken.load(Ordering::Relaxed), 1);
         assert_eq!(kind(&ticket), Some(ErrorKind::Internal));

@@ -37,7 +37,7 @@ impl Encoder {
             settings.options,
         )?;
         if let Some(policy) = settings.policy {
-            preprocessor = preprocessor.with_policy(policy);
+            preprocessor = preprocessor.with_policy(policy)?;
         }
         let selection = select(&checkpoint, &preprocessor)?;
         let dtype = match settings.dtype {
@@ -96,7 +96,7 @@ fn shared(
         let texts = [
             ("family", preprocessor.family().name()),
             ("options", &settings.options.identity()),
-            ("policy", &preprocessor.policy().identity()),
+            ("policy", &preprocessor.policy_identity()),
             ("dtype", dtype.name()),
             ("device", device),
             ("forward", alone),

@@ -172,7 +172,9 @@ impl Ticket {
     /// Ends the wait for room: a request that the queue has not let in yet is answered by
     /// [`QueueFull`](crate::ErrorKind::QueueFull), any other goes on.
     pub fn expire(&self) {
-        self.queue.expire(self);
+        if matches!(*self.slot.answer(), Answer::Awaited(_)) {
+            self.queue.expire(self);
+        }
     }
 
     /// Drops many requests that nobody waits for any more.

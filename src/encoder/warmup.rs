@@ -31,10 +31,10 @@ impl Encoder {
         }
         for &(width, height) in sizes {
             let image = self.blank(width, height)?;
-            let family = self.preprocessor.family();
-            let grid = family.plan(width, height)?.grid;
-            let tokens = family.tokens(grid)?;
-            let pixels = Arc::new(family.preprocess(&image, self.dtype)?);
+            let processor = self.preprocessor.image_processor()?;
+            let grid = processor.plan(width, height)?.grid;
+            let tokens = self.preprocessor.family().tokens(grid)?;
+            let pixels = Arc::new(processor.preprocess(&image, self.dtype)?);
             let mut tickets = Vec::new();
             for replica in 0..self.queue.load().replicas {
                 let (ticket, reply) = Ticket::new(self.queue.clone(), None);

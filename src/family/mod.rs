@@ -11,6 +11,7 @@ pub mod kimi;
 #[cfg(feature = "torch")]
 mod load;
 pub mod muse;
+pub mod muse_audio;
 pub mod nemotron35;
 mod options;
 pub mod parts;
@@ -23,12 +24,13 @@ pub use load::Loader;
 pub use options::{Attention, Backend, Choice, Deepstack, Options};
 pub use registry::{Entry, REGISTRY, VARIANTS, find, open};
 
+use crate::audio::Sound;
 use crate::checkpoint::TensorSpec;
 use crate::image::{DecodePolicy, Image};
-use crate::pixels::{Canvas, PixelValues};
+use crate::pixels::{self, Canvas, PixelValues, Recipe};
 use crate::{Dtype, Result};
 
-/// Rows and columns of patches of one media item, for each frame.
+/// Rows and columns of patches of one media item, for each frame. A sound is a row of frames of one patch each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grid {
     /// Frames (temporal patches); 1 for a still image.
@@ -82,22 +84,86 @@ pub struct WeightNames {
     pub ignored: fn(&str) -> bool,
 }
 
+/// A kind of media.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Modality {
+    /// Still images.
+    Image,
+    /// Sound.
+    Audio,
+}
+
+impl Modality {
+    /// "image" or "audio".
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Audio => "audio",
+        }
+    }
+}
+
+/// What a family reads, and how it is prepared.
+#[derive(Clone, Copy)]
+pub enum Input<'a> {
+    /// Still images.
+    Image(&'a dyn ImageProcessor),
+    /// Sound.
+    Audio(&'a dyn AudioProcessor),
+}
+
+impl Input<'_> {
+    /// The kind of media.
+    pub fn modality(self) -> Modality {
+        match self {
+            Self::Image(_) => Modality::Image,
+            Self::Audio(_) => Modality::Audio,
+        }
+    }
+}
+
+/// How images become a tower's input.
+pub trait ImageProcessor: Send + Sync {
+    /// What the reference's decoder does with orientation, transparency and the like.
+    fn decode_policy(&self) -> DecodePolicy {
+        DecodePolicy::default()
+    }
+
+    /// Grid, tokens and canvas of an image of `width` x `height` pixels.
+    fn plan(&self, width: u32, height: u32) -> Result<Plan>;
+
+    /// All that turns an image with this canvas into the tower's input matrix.
+    fn recipe(&self, canvas: Canvas, dtype: Dtype) -> Recipe;
+
+    /// Pixels to the tower's input matrix.
+    fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
+        let canvas = self.plan(image.width, image.height)?.canvas;
+        pixels::prepare(image, &self.recipe(canvas, dtype))
+    }
+}
+
+/// How sound becomes a tower's input.
+pub trait AudioProcessor: Send + Sync {
+    /// Samples a second that the tower hears.
+    fn sample_rate(&self) -> u32;
+
+    /// The grid of `samples` at [`AudioProcessor::sample_rate`]: one frame a token.
+    fn plan(&self, samples: u64) -> Result<Grid>;
+
+    /// Samples, at any rate, to the tower's input matrix.
+    fn preprocess(&self, sound: Sound, dtype: Dtype) -> Result<PixelValues>;
+}
+
 /// One model family with the configuration of one checkpoint.
 pub trait Family: Send + Sync {
     /// The name in the public API, such as "glm53".
     fn name(&self) -> &'static str;
 
-    /// What the reference's decoder does with orientation, transparency and the like.
-    fn decode_policy(&self) -> DecodePolicy;
+    /// The preprocessing.
+    fn input(&self) -> Input<'_>;
 
-    /// Grid, tokens and canvas of an image of `width` x `height` pixels.
-    fn plan(&self, width: u32, height: u32) -> Result<Plan>;
-
-    /// Pixels to the tower's input matrix.
-    fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues>;
-
-    /// Columns of the tower's input matrix.
-    fn patch_columns(&self) -> usize;
+    /// Columns of the tower's input matrix: samples of a patch.
+    fn input_columns(&self) -> usize;
 
     /// Columns of the embeddings.
     fn embedding_columns(&self) -> usize;
@@ -124,7 +190,7 @@ pub trait Family: Send + Sync {
 /// A tower with its weights, read-only: many threads may run it at once.
 #[cfg(feature = "torch")]
 pub trait Tower: Send + Sync {
-    /// `pixels` [sum of patches, patch columns] in the tower's dtype, patches of all `grids` in order.
+    /// `pixels` [sum of patches, input columns] in the tower's dtype, patches of all `grids` in order.
     fn forward(&self, pixels: &crate::torch::Tensor, grids: &[Grid]) -> Result<Outputs>;
 }
 

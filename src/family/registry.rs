@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use super::{Choice, Family, Options, deepseek41, detect, glm53, inkling, kimi, muse, nemotron35, qwen};
+use super::{
+    Choice, Family, Modality, Options, deepseek41, detect, glm53, inkling, kimi, muse, muse_audio,
+    nemotron35, qwen,
+};
 use crate::checkpoint::Checkpoint;
 use crate::{Error, Result};
 
@@ -10,6 +13,8 @@ use crate::{Error, Result};
 pub struct Entry {
     /// The name in the public API.
     pub name: &'static str,
+    /// What it reads.
+    pub modality: Modality,
     /// `model_type` values of config.json that belong to it.
     pub model_types: &'static [&'static str],
     /// `architectures` values of config.json that belong to it.
@@ -38,6 +43,7 @@ pub static REGISTRY: &[&Entry] = &[
     &glm53::ENTRY,
     &inkling::ENTRY,
     &kimi::ENTRY,
+    &muse_audio::ENTRY,
     &muse::VISION,
     &muse::GLIMMER,
     &nemotron35::ENTRY,

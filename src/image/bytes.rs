@@ -1,7 +1,7 @@
 //! Checked reads of integers from encoded bytes.
 
 /// Reads that yield nothing past the end.
-pub(super) trait Bytes {
+pub(crate) trait Bytes {
     /// `len` bytes at `at`.
     fn span(&self, at: usize, len: usize) -> Option<&[u8]>;
 

@@ -109,10 +109,15 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<Format> {
     if bytes.starts_with(b"BM") || matches!(bytes.u32_le(0), Some(12 | 40 | 52 | 56 | 64 | 108 | 124)) {
         return Ok(Format::Bmp);
     }
-    Err(match unsupported(bytes) {
+    Err(match unsupported(bytes).or_else(|| crate::audio::format_name(bytes)) {
         Some(name) => Error::media(format!("unsupported format: {name}")),
         None => Error::media("the first bytes are not those of any known image format"),
     })
+}
+
+/// The name of a known container of images, decoded or not.
+pub(crate) fn name(bytes: &[u8]) -> Option<&'static str> {
+    sniff(bytes).map(Format::name).ok().or_else(|| unsupported(bytes))
 }
 
 fn unsupported(bytes: &[u8]) -> Option<&'static str> {

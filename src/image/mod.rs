@@ -2,7 +2,7 @@
 
 mod bmp;
 mod buffer;
-mod bytes;
+pub(crate) mod bytes;
 mod format;
 mod gif;
 mod icc;
@@ -18,6 +18,7 @@ mod rows;
 mod tiff;
 mod webp;
 
+pub(crate) use format::name as format_name;
 pub use limits::Limits;
 pub use policy::{Alpha, DecodePolicy, Icc, Sixteen, Truncated};
 

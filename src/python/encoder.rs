@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use half::vec::HalfBitsVecExt;
@@ -29,9 +30,26 @@ const ATTACHED_BYTES: usize = 32 << 10;
 #[pyclass(frozen, module = "mm_libtorch_encoder._native")]
 struct Encoder {
     encoder: encoder::Encoder,
+    /// Calls that are in native code and may let go of the GIL.
+    calls: AtomicUsize,
+}
+
+/// One call in native code.
+struct Call<'a>(&'a AtomicUsize);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Encoder {
+    /// Counts a call until the guard is dropped.
+    fn call(&self) -> Call<'_> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        Call(&self.calls)
+    }
+
     fn submit_all(
         &self,
         py: Python<'_>,
@@ -46,7 +64,8 @@ impl Encoder {
             };
             items.into_iter().enumerate().map(request).map(|request| self.encoder.submit(request)).collect()
         };
-        if small { submit() } else { py.detach(submit) }
+        // Where all are refused anyway, a thread that goes on calling while the interpreter ends keeps the GIL.
+        if small || self.encoder.check_open().is_err() { submit() } else { py.detach(submit) }
     }
 }
 
@@ -112,12 +131,18 @@ impl Encoder {
             }
         };
         let encoder = py.detach(|| encoder::Encoder::open(settings, &report))?;
-        Ok(Self { encoder })
+        Ok(Self { encoder, calls: AtomicUsize::new(0) })
     }
 
     #[getter]
     fn family(&self) -> &'static str {
         self.encoder.preprocessor().family().name()
+    }
+
+    /// What the family reads: "image" or "audio".
+    #[getter]
+    fn modality(&self) -> &'static str {
+        self.encoder.preprocessor().family().input().modality().name()
     }
 
     #[getter]
@@ -145,6 +170,12 @@ impl Encoder {
         self.encoder.load().replicas
     }
 
+    /// Calls that are in native code now.
+    #[getter]
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::Relaxed)
+    }
+
     /// Encodes every item; each place of the list holds an Encoding or the exception of that item alone.
     ///
     /// An item that finds no room in the queue for `timeout` seconds fails with QueueFull; None: it waits.
@@ -156,7 +187,7 @@ impl Encoder {
         expected: Option<Vec<usize>>,
         timeout: Option<f64>,
     ) -> PyResult<Vec<Py<PyAny>>> {
-        let end = end(timeout)?;
+        let (_call, end) = (self.call(), end(timeout)?);
         let tickets = self.submit_all(py, items, expected);
         requests::wait(py, tickets, end)
     }
@@ -170,6 +201,7 @@ impl Encoder {
         mailbox: &Mailbox,
         token: u64,
     ) -> Requests {
+        let _call = self.call();
         Requests::new(self.submit_all(py, items, expected), mailbox.sender(token))
     }
 
@@ -182,7 +214,7 @@ impl Encoder {
         grid_thws: Vec<(u32, u32, u32)>,
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let end = end(timeout)?;
+        let (_call, end) = (self.call(), end(timeout)?);
         let pixels = pixel_values(&pixels, self.encoder.dtype())?;
         let grids =
             grid_thws.into_iter().map(|(frames, height, width)| Grid { frames, height, width }).collect();
@@ -193,6 +225,7 @@ impl Encoder {
 
     /// Runs a blank image of each (width, height) on every replica.
     fn warmup(&self, py: Python<'_>, sizes: Vec<(u32, u32)>) -> PyResult<()> {
+        let _call = self.call();
         let mut raised = None;
         let done = py.detach(|| {
             self.encoder.warm_up(&sizes, SIGNAL_CHECK, || {

@@ -64,6 +64,12 @@ impl Encoding {
         self.grids.iter().map(|grid| (grid.frames, grid.height, grid.width)).collect()
     }
 
+    /// Whether a stream has to wait for the result: not on the CPU, nor where a cache has it in the host's memory.
+    #[getter]
+    fn fenced(&self) -> bool {
+        self.ready.is_some()
+    }
+
     /// Makes the CUDA stream `stream`, a number of Torch's, wait for the result; a no-op on the CPU.
     fn precede(&self, stream: usize) -> PyResult<()> {
         Ok(self.ready.as_ref().map_or(Ok(()), |ready| ready.precede(stream))?)

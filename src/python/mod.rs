@@ -1,5 +1,6 @@
 //! The extension module `mm_libtorch_encoder._native`.
 
+mod audio;
 mod cache;
 mod encoder;
 mod encoding;
@@ -20,6 +21,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
+    audio::register(module)?;
     image::register(module)?;
     media::register(module)?;
     pixels::register(module)?;

@@ -9,10 +9,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::pixels::CanvasTuple;
-use crate::family::{self, Attention, Backend, Deepstack, Grid, Options, Plan};
+use crate::audio;
+use crate::family::{self, Attention, Backend, Deepstack, Grid, Options};
 use crate::image::{self, DecodePolicy};
 use crate::pixels::{Canvas, PixelValues, Samples};
-use crate::prepare::Preprocessor;
+use crate::prepare::{Extent, Preprocessor};
 use crate::{Dtype, Error};
 
 /// (frames, rows, columns) of a patch grid.
@@ -43,8 +44,8 @@ pub fn options(
     })
 }
 
-fn grid_and_tokens(plan: &Plan) -> (GridThw, usize) {
-    ((plan.grid.frames, plan.grid.height, plan.grid.width), plan.tokens)
+fn thw(grid: Grid) -> GridThw {
+    (grid.frames, grid.height, grid.width)
 }
 
 #[pymethods]
@@ -64,7 +65,7 @@ impl Processor {
         let (preprocessor, _) = Preprocessor::open(&checkpoint, model, family, options)?;
         Ok(Self {
             preprocessor: match policy {
-                Some(policy) => preprocessor.with_policy(policy),
+                Some(policy) => preprocessor.with_policy(policy)?,
                 None => preprocessor,
             },
         })
@@ -76,31 +77,57 @@ impl Processor {
         self.preprocessor.family().name()
     }
 
+    /// What the family reads: "image" or "audio".
+    #[getter]
+    fn modality(&self) -> &'static str {
+        self.preprocessor.family().input().modality().name()
+    }
+
     /// ((frames, rows, columns) in patches, tokens) of an image of `width` x `height` pixels.
     fn plan(&self, width: u32, height: u32) -> PyResult<(GridThw, usize)> {
         if width == 0 || height == 0 {
             return Err(Error::argument(format!("an image of {width}x{height} pixels is empty")).into());
         }
-        Ok(grid_and_tokens(&self.preprocessor.family().plan(width, height)?))
+        let plan = self.preprocessor.image_processor()?.plan(width, height)?;
+        Ok((thw(plan.grid), plan.tokens))
     }
 
-    /// The same for encoded bytes, read from their header alone.
+    /// Tokens of a sound of `samples` at `rate` hertz.
+    fn plan_sound(&self, samples: u64, rate: u32) -> PyResult<usize> {
+        let processor = self.preprocessor.audio_processor()?;
+        if rate == 0 || rate > audio::MAX_RATE {
+            return Err(
+                Error::argument(format!("a rate is from 1 to {} Hz, not {rate}", audio::MAX_RATE)).into()
+            );
+        }
+        let most = audio::MAX_SECONDS * u64::from(rate);
+        let grid = processor.plan(match samples > most {
+            // Refused with a number that cannot overflow.
+            true => u64::MAX,
+            false => audio::resampled_length(samples, rate, processor.sample_rate()),
+        })?;
+        Ok(self.preprocessor.family().tokens(grid)?)
+    }
+
+    /// Grid and tokens of encoded bytes, read from their header alone; a sound has (tokens, 1, 1).
     fn plan_bytes(&self, data: &Bound<'_, PyBytes>) -> PyResult<(GridThw, usize)> {
-        Ok(grid_and_tokens(&self.preprocessor.plan(data.as_bytes())?))
+        let Extent { grid, tokens } = self.preprocessor.plan(data.as_bytes())?;
+        Ok((thw(grid), tokens))
     }
 
     /// ((width, height), (canvas height, width, content height, width, top, left), (frames, rows, columns), tokens)
     /// of encoded bytes, read from their header alone. The size is that after orientation.
     fn outline(&self, data: &Bound<'_, PyBytes>) -> PyResult<Outline> {
-        let header = image::header(data.as_bytes(), self.preprocessor.policy(), self.preprocessor.limits())?;
-        let plan = self.preprocessor.family().plan(header.width, header.height)?;
-        let (grid, tokens) = grid_and_tokens(&plan);
+        let processor = self.preprocessor.image_processor()?;
+        let (policy, limits) = (self.preprocessor.policy(processor), self.preprocessor.limits());
+        let header = image::header(data.as_bytes(), &policy, limits)?;
+        let plan = processor.plan(header.width, header.height)?;
         let Canvas { height, width, content_height, content_width, top, left } = plan.canvas;
         Ok((
             (header.width, header.height),
             (height, width, content_height, content_width, top, left),
-            grid,
-            tokens,
+            thw(plan.grid),
+            plan.tokens,
         ))
     }
 
@@ -114,9 +141,9 @@ impl Processor {
 
     /// uint8 [height, width, 3] of encoded bytes, decoded by the family's policy.
     fn decode<'py>(&self, py: Python<'py>, data: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyArray3<u8>>> {
-        let (bytes, policy, limits) =
-            (data.as_bytes(), self.preprocessor.policy(), self.preprocessor.limits());
-        let image = py.detach(|| image::decode(bytes, policy, limits))?;
+        let policy = self.preprocessor.policy(self.preprocessor.image_processor()?);
+        let (bytes, limits) = (data.as_bytes(), self.preprocessor.limits());
+        let image = py.detach(|| image::decode(bytes, &policy, limits))?;
         // A family that composites for itself decodes into other modes.
         let image = if image.channels == 3 { image } else { image.to_rgb() };
         let shape = [image.height as usize, image.width as usize, usize::from(image.channels)];
@@ -134,10 +161,10 @@ impl Processor {
         dtype: &str,
     ) -> PyResult<(Bound<'py, PyAny>, GridThw)> {
         let (bytes, dtype) = (data.as_bytes(), Dtype::parse(dtype)?);
-        let (plan, prepared) = py.detach(|| -> crate::Result<_> {
+        let (extent, prepared) = py.detach(|| -> crate::Result<_> {
             Ok((self.preprocessor.plan(bytes)?, self.preprocessor.prepare(bytes, dtype)?))
         })?;
-        Ok((to_numpy(py, prepared.pixels)?, grid_and_tokens(&plan).0))
+        Ok((to_numpy(py, prepared.pixels)?, thw(extent.grid)))
     }
 }
 
@@ -159,8 +186,7 @@ fn bits(py: Python<'_>, bits: Vec<u16>, shape: [usize; 2]) -> PyResult<Bound<'_,
 #[pyfunction]
 fn families() -> Vec<(&'static str, Vec<&'static str>, Vec<&'static str>, &'static str)> {
     let row = |entry: &&family::Entry| {
-        // `Family::preprocess` takes an image, so every family here reads images.
-        (entry.name, entry.model_types.to_vec(), entry.architectures.to_vec(), "image")
+        (entry.name, entry.model_types.to_vec(), entry.architectures.to_vec(), entry.modality.name())
     };
     family::REGISTRY.iter().map(row).collect()
 }

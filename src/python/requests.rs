@@ -93,6 +93,8 @@ struct Waiting {
 impl Waiting {
     fn answer(&mut self, py: Python<'_>, index: usize) -> PyResult<Result<Encoded>> {
         loop {
+            // Before every answer: where they come one upon the other, no wait ends without one.
+            py.check_signals()?;
             if let Some(answer) = self.tickets[index].take() {
                 return Ok(answer);
             }
@@ -109,7 +111,6 @@ impl Waiting {
             if let Some(answer) = py.detach(|| ticket.wait(time)) {
                 return Ok(answer);
             }
-            py.check_signals()?;
         }
     }
 }

@@ -215,6 +215,24 @@ impl RmsNorm {
     }
 }
 
+/// A convolution over rows that treats each column on its own.
+pub struct DepthwiseConv {
+    /// [taps, columns].
+    pub weight: Tensor,
+    /// [columns].
+    pub bias: Tensor,
+}
+
+impl DepthwiseConv {
+    /// `x` [rows + taps - 1, columns], contiguous, to [rows, columns]; summed in float32 and rounded once.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Tensor::make("depthwise", |api, out| {
+            // SAFETY: all handles are live during the call.
+            unsafe { (api.depthwise)(x.raw(), self.weight.raw(), self.bias.raw(), out) }
+        })
+    }
+}
+
 /// `act(min(gate, limit)) * clamp(up, -limit, limit)` for contiguous `x` = [rows, gate | up].
 pub fn gated(x: &Tensor, activation: Activation, limit: f64) -> Result<Tensor> {
     // SAFETY: the handle is live during the call.

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use crate::{Error, Result};
 
 /// Must equal `MM_API_VERSION` in `bridge/api.h`.
-const API_VERSION: u32 = 4;
+const API_VERSION: u32 = 5;
 
 pub type RawTensor = *mut c_void;
 type Status = i32;
@@ -71,6 +71,7 @@ pub struct Api {
     pub add: unsafe extern "C" fn(RawTensor, RawTensor, *mut RawTensor) -> Status,
     pub layer_norm: unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, f64, *mut RawTensor) -> Status,
     pub rms_norm: unsafe extern "C" fn(RawTensor, RawTensor, f64, *mut RawTensor) -> Status,
+    pub depthwise: unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, *mut RawTensor) -> Status,
     pub add_norm: unsafe extern "C" fn(
         RawTensor,
         RawTensor,

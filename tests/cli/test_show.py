@@ -11,6 +11,7 @@ import images
 import numpy as np
 import PIL.Image
 import pytest
+import sounds
 import torch
 
 from mm_libtorch_encoder import _native, preprocess
@@ -132,7 +133,15 @@ def test_tokens_that_reach_beyond_the_picture_are_cut() -> None:
     assert (drawn[0, -1] == colours[1]).all()
 
 
-@pytest.mark.parametrize("family", [name for name, *_ in _native.families()])
+def test_sound_has_no_picture(cli: Cli, demo_checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    (tmp_path / "sound.wav").write_bytes(sounds.Sound(4_000).data())
+    arguments = ("--family", "muse_audio", "--device=cpu", "--out", tmp_path / "picture.png")
+    done = cli("show", demo_checkpoint("muse_audio"), tmp_path / "sound.wav", *arguments)
+    assert done.code == 1 and "reads sound, which has no picture" in done.err
+    assert not (tmp_path / "picture.png").exists()
+
+
+@pytest.mark.parametrize("family", [name for name, *_, modality in _native.families() if modality == "image"])
 def test_every_row_that_is_drawn_is_a_token(family: str, demo_checkpoint: Callable[[str], Path]) -> None:
     processor = _native.Processor(demo_checkpoint(family), "", family)
     for width, height in ((640, 427), (61, 900), (1000, 999)):

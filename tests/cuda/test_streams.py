@@ -160,6 +160,26 @@ def test_a_result_nobody_takes_is_forgotten(double: Path, demo_checkpoint: Check
     assert not [line for line in found if line.startswith(("wait", "record"))]
 
 
+def test_results_of_a_cache_are_in_host_memory(double: Path, demo_checkpoint: CheckpointOf) -> None:
+    program = """
+    from mm_libtorch_encoder import CacheConfig
+    with Encoder(folder, "demo", "cpu") as encoder:
+        wanted = encoder.generate(source)[0].tensor
+    encoder = Encoder(folder, "demo", "cuda:0", cache=CacheConfig(memory_bytes=1 << 28))
+    for title in ("computed", "cached"):
+        double.log()
+        (result,) = encoder.generate(source)
+        assert (result.tensor - wanted).abs().max() < 3e-2 * wanted.abs().max()
+        show(title)
+    encoder.close()
+    """
+    found = sections(program, double, demo_checkpoint("qwen35"))
+    # The worker has copied it to the host, so that no stream waits and no memory of the device is recorded.
+    for lines in found.values():
+        assert not [line for line in lines if line.startswith(("wait", "record"))]
+    assert found["computed"] and not [line for line in found["cached"] if line.startswith("launches")]
+
+
 def test_the_actual_priority_is_told(double: Path, demo_checkpoint: CheckpointOf) -> None:
     program = """
     for asked in (1, 0, -1, -99):

@@ -197,7 +197,8 @@ def test_wait_for_cancels(encoder: Encoder) -> None:
 
     with busy(encoder):
         run(main())
-        assert encoder.stats().queued == encoder.stats().preparing
+        now = encoder.stats()
+        assert now.queued == now.preparing
     stats = until(encoder, lambda stats: stats.running == stats.queued == 0)
     assert (stats.completed, stats.abandoned) == (1, 4)
 

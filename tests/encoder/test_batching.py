@@ -41,11 +41,11 @@ def batched(encoder: Encoder, sources: list[bytes]) -> list[Any]:
 
 
 class hold:
-    """Within, the tower is at a large image of the encoder's own family, for a second or so."""
+    """Within, the tower is at a large image of the encoder's own family, for a good part of a second."""
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
-        self.caller = threading.Thread(target=lambda: encoder.generate(images.png(2600, 2000)))
+        self.caller = threading.Thread(target=lambda: encoder.generate(images.png(1200, 900)))
 
     def __enter__(self) -> None:
         self.caller.start()

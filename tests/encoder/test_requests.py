@@ -139,7 +139,7 @@ def test_a_buffer_changed_meanwhile_is_safe(encoder: Encoder) -> None:
     ["text", ["text"], [GOOD, None], [1], [[GOOD]], [{"bytes": GOOD}], [np.zeros(4, np.uint8)], {"a": 1}],
 )
 def test_wrong_kinds_of_items(encoder: Encoder, wrong: Any) -> None:
-    with pytest.raises(TypeError, match="an image must be given as bytes, not "):
+    with pytest.raises(TypeError, match="an item must be given as bytes, not "):
         encoder.generate(wrong)
 
 
@@ -147,7 +147,7 @@ def test_wrong_kinds_of_items(encoder: Encoder, wrong: Any) -> None:
 def test_what_is_not_iterable(encoder: Encoder, wrong: Any) -> None:
     with pytest.raises(TypeError):
         encoder.generate(wrong)
-    with pytest.raises(TypeError, match="an image must be given as bytes, not "):
+    with pytest.raises(TypeError, match="an item must be given as bytes, not "):
         encoder.encode_image(wrong)
 
 

@@ -112,8 +112,8 @@ def test_every_size_is_needed(family: str, folder: Path) -> None:
 
 
 VISION_EDITS = [
-    ("hidden_size", 97, "hidden_size 97"),
-    ("num_heads", 7, "num_heads 7"),
+    ("hidden_size", 97, "a width of 97"),
+    ("num_heads", 7, "among 7 heads"),
     ("hidden_act", "quick_gelu", "quick_gelu"),
     ("hidden_act", 5, "hidden_act"),
     ("in_channels", 4, "in_channels"),

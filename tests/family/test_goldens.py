@@ -8,6 +8,7 @@ from typing import Any
 
 import goldens
 import numpy as np
+import parity
 import pytest
 
 from mm_libtorch_encoder import Encoder, _native
@@ -37,13 +38,18 @@ def test_pixel_values_and_grids_are_equal_bit_for_bit(
             )
             pixels, grid = processor.pixel_values(spec.data(), "float32")
             assert [list(grid)] == case["grid_thws"], f"{spec} {backend}"
-            assert goldens.exact(pixels) == wanted, f"{spec} {backend}"
+            if spec.exact:
+                assert goldens.exact(pixels) == wanted, f"{spec} {backend}"
+            else:
+                near = goldens.relative(goldens.spaced(pixels), goldens.samples(wanted))
+                assert list(pixels.shape) == wanted["shape"] and near <= 1e-6, f"{spec} {backend}: {near:.1e}"
 
 
 def embeddings(encoder: Encoder, cases: list[dict[str, Any]]) -> list[np.ndarray]:
     results = encoder.generate(goldens.spec(case["item"]).data() for case in cases)
     for case, result in zip(cases, results, strict=True):
-        assert [list(grid) for grid in result.metadata.grid_thws] == case["grid_thws"]
+        if encoder.modality == "image":
+            assert [list(grid) for grid in result.metadata.grid_thws] == case["grid_thws"]
         assert list(result.tensor.shape) == case["embeddings"]["float32"]["shape"]
     return [result.tensor.float().numpy() for result in results]
 
@@ -61,7 +67,7 @@ def test_further_outputs(family: str, shared_encoder: Callable[..., Encoder]) ->
     cases = goldens.load(family)["cases"]
     names = {name for case in cases for name in case.get("further", {})}
     for case in cases:
-        outputs = shared_encoder(family).encode_image(goldens.spec(case["item"]).data())
+        outputs = parity.encoded(shared_encoder(family), goldens.spec(case["item"]).data())
         assert outputs.keys() == names | {"embeddings", "grid_thws", "embedding_offsets"}
         for name in names:
             wanted = case["further"][name]["float32"]

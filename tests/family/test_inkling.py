@@ -168,17 +168,15 @@ def test_other_families_have_no_such_factor(demo_checkpoint: CheckpointOf) -> No
 
 
 def compare(folder: Path, media: tuple[Spec, ...]) -> None:
-    encoders = {dtype: Encoder(folder, "demo", "cpu", dtype=dtype) for dtype in ("float32", "bfloat16")}
     # A restatement in plain Torch equals transformers bit for bit.
-    parity.check_embeddings(
-        encoders.__getitem__,
+    parity.compare(
+        FAMILY,
+        folder,
         partial(inkling.preprocess, folder),
         partial(inkling.forward, folder),
         media,
         bound=1e-6,
     )
-    for encoder in encoders.values():
-        encoder.close()
     inkling.tower.cache_clear()
 
 

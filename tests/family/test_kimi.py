@@ -44,32 +44,6 @@ MEDIA = (
     Spec(224, 224, 7),
     Spec(448, 600, 8),
 )
-# Published widths, two blocks.
-PUBLISHED: dict[str, dict[str, Any]] = {
-    "kimi_k25": {
-        "vt_hidden_size": 1152,
-        "mm_hidden_size": 1152,
-        "vt_num_attention_heads": 16,
-        "vt_intermediate_size": 4304,
-        "text_hidden_size": 7168,
-        "init_pos_emb_height": 64,
-        "init_pos_emb_width": 64,
-    },
-    "kimi": {
-        "vt_hidden_size": 1024,
-        "mm_hidden_size": 1024,
-        "vt_num_attention_heads": 12,
-        "qkv_hidden_size": 1536,
-        "vt_intermediate_size": 4096,
-        "text_hidden_size": 7168,
-        "init_pos_emb_height": 64,
-        "init_pos_emb_width": 64,
-    },
-}
-
-
-def vision(**values: Any) -> Callable[[dict[str, Any]], object]:
-    return lambda config: config["vision_config"].update(values)
 
 
 def changed_media(source: Path, folder: Path, **values: Any) -> Path:
@@ -281,20 +255,13 @@ def test_a_decoded_picture_is_rgb(demo_checkpoint: CheckpointOf) -> None:
 
 
 def compare(generation: str, folder: Path, media: tuple[Spec, ...] = MEDIA) -> None:
-    encoders = {dtype: Encoder(folder, "demo", "cpu", dtype=dtype) for dtype in ("float32", "bfloat16")}
     forwards = [kimi.forward]
     if generation == "kimi_k25" and importlib.util.find_spec("sglang") is not None:
         forwards.append(kimi.sglang_forward)
     for forward in forwards:
-        parity.check_embeddings(
-            encoders.__getitem__,
-            partial(kimi.preprocess, folder),
-            partial(forward, folder),
-            media,
-            bound=1e-5,
+        parity.compare(
+            "kimi", folder, partial(kimi.preprocess, folder), partial(forward, folder), media, bound=1e-5
         )
-    for encoder in encoders.values():
-        encoder.close()
     kimi.transformers_model.cache_clear()
     kimi.sglang_modules.cache_clear()
 
@@ -303,13 +270,8 @@ def compare(generation: str, folder: Path, media: tuple[Spec, ...] = MEDIA) -> N
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_embeddings_of_k25(seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
     folder = parity.checkpoint("kimi_k25", tmp_path / "tiny", seed, demo_checkpoint("kimi_k25"))
-    encoders = {dtype: Encoder(folder, "demo", "cpu", dtype=dtype) for dtype in ("float32", "bfloat16")}
-    parity.check_embeddings(
-        encoders.__getitem__,
-        partial(kimi.preprocess, folder),
-        partial(kimi.forward, folder),
-        MEDIA,
-        bound=1e-5,
+    parity.compare(
+        "kimi", folder, partial(kimi.preprocess, folder), partial(kimi.forward, folder), MEDIA, bound=1e-5
     )
 
 
@@ -329,13 +291,8 @@ def test_embeddings_of_both(
 @needs_transformers
 @generations
 @pytest.mark.parametrize("seed", [1, 2])
-def test_embeddings_of_published_width(
-    generation: str, seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf
-) -> None:
-    widen = vision(**PUBLISHED[generation])
-    compare(
-        generation, parity.checkpoint(generation, tmp_path / "wide", seed, demo_checkpoint(generation), widen)
-    )
+def test_embeddings_of_published_width(generation: str, seed: int, tmp_path: Path) -> None:
+    compare(generation, checkpoints.published_width(generation, tmp_path / "wide", seed, depth=2))
 
 
 @pytest.mark.slow

@@ -114,18 +114,14 @@ def test_special_inputs(family: str, demo_checkpoint: CheckpointOf) -> None:
 
 
 def compare(family: str, folder: Path, media: tuple[Spec, ...]) -> None:
-    encoders = {
-        dtype: Encoder(folder, "demo", "cpu", family, dtype=dtype) for dtype in ("float32", "bfloat16")
-    }
-    parity.check_embeddings(
-        encoders.__getitem__,
+    parity.compare(
+        family,
+        folder,
         partial(muse.preprocess, folder, backend=muse.BACKENDS[family][0]),
         partial(muse.forward, folder),
         media,
         bound=1e-5,
     )
-    for encoder in encoders.values():
-        encoder.close()
     muse.tower.cache_clear()
 
 
@@ -143,34 +139,11 @@ def test_embeddings_of_other_seeds(
     compare(family, parity.checkpoint(family, tmp_path / "tiny", seed, demo_checkpoint(family)), MEDIA)
 
 
-def widened(text: int) -> Callable[[dict[str, Any]], object]:
-    def change(config: dict[str, Any]) -> None:
-        config.update(out_hidden_size=6144, projector_hidden_size=4096)
-        config["text_config"].update(hidden_size=text)
-        if "audio_config" in config:
-            config["audio_config"].update(out_hidden_size=text)
-        config["vision_config"].update(
-            hidden_size=1536,
-            intermediate_size=8960,
-            num_attention_heads=16,
-            num_hidden_layers=4,
-            layer_types=["window_attention"] * 3 + ["full_attention"],
-        )
-
-    return change
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(("family", "text"), [("muse_vision", 8192), ("muse_glimmer", 6656)])
+@families
 @pytest.mark.parametrize("seed", range(2))
-def test_embeddings_of_published_width(
-    family: str, text: int, seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf
-) -> None:
-    compare(
-        family,
-        parity.checkpoint(family, tmp_path / "wide", seed, demo_checkpoint(family), widened(text)),
-        MEDIA,
-    )
+def test_embeddings_of_published_width(family: str, seed: int, tmp_path: Path) -> None:
+    compare(family, checkpoints.published_width(family, tmp_path / "wide", seed), MEDIA)
 
 
 def test_float16(shared_encoder: Callable[..., Encoder]) -> None:
@@ -225,7 +198,7 @@ def top(**values: Any) -> Callable[[dict[str, Any]], object]:
 def test_wrong_configurations(change: Callable[[dict[str, Any]], object], text: str, folder: Path) -> None:
     checkpoints.edit(folder, "config.json", change)
     with pytest.raises(CheckpointError, match=text):
-        _native.Processor(folder, "")
+        _native.Processor(folder, "", "muse_vision")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +214,7 @@ def test_wrong_configurations(change: Callable[[dict[str, Any]], object], text: 
 def test_wrong_processor_files(values: dict[str, Any], text: str, folder: Path) -> None:
     checkpoints.edit(folder, "processor_config.json", lambda config: config["image_processor"].update(values))
     with pytest.raises(CheckpointError, match=text):
-        _native.Processor(folder, "")
+        _native.Processor(folder, "", "muse_vision")
 
 
 @pytest.mark.parametrize(
@@ -265,7 +238,7 @@ def test_wrong_processor_files(values: dict[str, Any], text: str, folder: Path) 
 def test_wrong_weights(change: Callable[[dict[str, torch.Tensor]], object], text: str, folder: Path) -> None:
     checkpoints.edit_tensors(folder, change)
     with pytest.raises(CheckpointError, match=text):
-        Encoder(folder, "", "cpu")
+        Encoder(folder, "", "cpu", "muse_vision")
 
 
 def test_tensors_of_audio_and_language_do_not_matter(folder: Path) -> None:

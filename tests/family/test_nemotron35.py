@@ -131,17 +131,15 @@ def test_reduced_precision_pixels_are_rounded_once(processor: _native.Processor)
 
 
 def compare(folder: Path, media: tuple[Spec, ...]) -> None:
-    encoders = {dtype: Encoder(folder, "demo", "cpu", dtype=dtype) for dtype in ("float32", "bfloat16")}
     # A restatement in plain Torch equals transformers bit for bit.
-    parity.check_embeddings(
-        encoders.__getitem__,
+    parity.compare(
+        FAMILY,
+        folder,
         partial(nemotron.preprocess, folder),
         partial(nemotron.forward, folder),
         media,
         bound=1e-6,
     )
-    for encoder in encoders.values():
-        encoder.close()
     nemotron.tower.cache_clear()
 
 
@@ -163,18 +161,10 @@ def test_embeddings_without_the_final_norm(tmp_path: Path, demo_checkpoint: Chec
     compare(parity.checkpoint(FAMILY, tmp_path / "plain", 5, demo_checkpoint(FAMILY), change), MEDIA[:3])
 
 
-def widened(config: dict[str, Any]) -> None:
-    config.update(projector_hidden_size=20_480, vit_hidden_size=1280)
-    config["llm_config"]["hidden_size"] = 4096
-    config["vision_config"].update(
-        hidden_size=1280, num_hidden_layers=2, num_attention_heads=16, max_img_size=2048
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-def test_embeddings_of_published_width(seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
-    compare(parity.checkpoint(FAMILY, tmp_path / "wide", seed, demo_checkpoint(FAMILY), widened), MEDIA)
+def test_embeddings_of_published_width(seed: int, tmp_path: Path) -> None:
+    compare(checkpoints.published_width(FAMILY, tmp_path / "wide", seed, depth=2), MEDIA)
 
 
 def test_float16(shared_encoder: Callable[..., Encoder]) -> None:

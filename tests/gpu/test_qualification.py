@@ -25,7 +25,7 @@ CHECKS = [name for name in qualification.CHECKS if name not in ("timings", "sani
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("check", CHECKS)
 def test_check(demo_checkpoint: Callable[[str], Path], check: str, family: str, dtype: str) -> None:
-    context = Context(demo_checkpoint(family), "cuda:0", dtype=dtype)
+    context = Context(demo_checkpoint(family), "cuda:0", dtype=dtype, family=family)
     finding = qualification.run(check, context)
     assert finding.status != qualification.FAILED, finding.detail
     if finding.status == qualification.NOT_RUN:

@@ -11,7 +11,14 @@ import pytest
 
 import mm_libtorch_encoder
 
-ERRORS = ["CheckpointError", "DeviceOutOfMemory", "EncoderClosed", "MediaError", "RuntimeMismatch"]
+ERRORS = [
+    "CheckpointError",
+    "DeviceOutOfMemory",
+    "EncoderClosed",
+    "MediaError",
+    "QueueFull",
+    "RuntimeMismatch",
+]
 
 
 @pytest.mark.parametrize("name", mm_libtorch_encoder.__all__)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 SUPPORT = Path(__file__).resolve().parent / "cuda"
 SOURCES = SUPPORT.parents[2] / "cuda"
-FLAGS = ["-std=c++20", "-O2", "-shared", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
+FLAGS = ["-std=c++20", "-O3", "-shared", "-fPIC", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
 
 
 def kernels(folder: Path) -> Path:

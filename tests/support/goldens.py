@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from images import Spec
 from numpy.typing import NDArray
+from sounds import Sound
 
 FOLDER = Path(__file__).resolve().parent.parent / "goldens"
 SAMPLES = 256
 SEED = 7  # of the demonstration checkpoint
 DTYPES = ("float32", "bfloat16")
-KINDS = {"Spec": Spec}
+KINDS = {"Spec": Spec, "Sound": Sound}
 FAMILY_OF = {"kimi_k25": "kimi"}  # variants of a family's demonstration
 
 MEDIA = (

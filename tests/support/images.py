@@ -95,6 +95,9 @@ class Spec:
     seed: int = 0
     mode: str = "RGB"
 
+    # Pixel values can be compared bit for bit.
+    exact = True
+
     def data(self) -> bytes:
         return png(self.width, self.height, self.seed, self.mode)
 

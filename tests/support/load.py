@@ -12,7 +12,7 @@ import torch
 from mm_libtorch_encoder import Encoder, EncoderStats
 
 PATIENCE = 120  # seconds until something counts as hanging
-LONG = (1, 120, 120)  # patches: a second or so of the small GLM's tower on one core
+LONG = (1, 100, 100)  # patches: a good part of a second of the small GLM's tower on one core
 
 
 def until(encoder: Encoder, shown: Callable[[EncoderStats], bool]) -> EncoderStats:
@@ -33,7 +33,7 @@ def joined(threads: list[threading.Thread]) -> None:
 
 @contextmanager
 def busy(encoder: Encoder, replicas: int = 1) -> Iterator[None]:
-    """Within, `replicas` replicas of a small GLM are at a long item each, for about a second from the start."""
+    """Within, `replicas` replicas of a small GLM are at a long item each."""
     pixels = torch.zeros(LONG[1] * LONG[2], 1176)
     threads = [
         threading.Thread(target=lambda: encoder.encode_pixels(pixels, [LONG])) for _ in range(replicas)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from images import Spec
 from numpy.typing import NDArray
+from sounds import Sound
 
 from mm_libtorch_encoder import Encoder, _native
 
@@ -56,11 +57,34 @@ def check_pixels(processor: _native.Processor, data: bytes, upstream: Preprocess
     assert not differing, f"{what}: {differing} of {ours.size} values differ"
 
 
+def compare(
+    family: str,
+    folder: Path,
+    preprocess: Preprocess,
+    forward: Forward,
+    media: Iterable[Spec | Sound],
+    *,
+    bound: float,
+) -> None:
+    """`check_embeddings` with encoders of the checkpoint `folder`."""
+    with (
+        Encoder(folder, "demo", "cpu", family, dtype="float32") as wide,
+        Encoder(folder, "demo", "cpu", family, dtype="bfloat16") as low,
+    ):
+        encoders = {"float32": wide, "bfloat16": low}
+        check_embeddings(encoders.__getitem__, preprocess, forward, media, bound=bound)
+
+
+def encoded(encoder: Encoder, data: bytes) -> dict[str, torch.Tensor]:
+    """The tower's outputs for an image or a sound, whatever the family reads."""
+    return encoder.encode_audio(data) if encoder.modality == "audio" else encoder.encode_image(data)
+
+
 def check_embeddings(
     encoder_of: Callable[[str], Encoder],
     preprocess: Preprocess,
     forward: Forward,
-    media: Iterable[Spec],
+    media: Iterable[Spec | Sound],
     *,
     bound: float,
 ) -> None:
@@ -73,11 +97,12 @@ def check_embeddings(
         data = spec.data()
         pixels, grids = preprocess(data)
         exact = forward(pixels, grids, "float32").numpy()
-        got = encoder_of("float32").encode_image(data)
-        assert torch.equal(got["grid_thws"], grids), spec
+        got = encoded(encoder_of("float32"), data)
+        if isinstance(spec, Spec):
+            assert torch.equal(got["grid_thws"], grids), spec
         distance = goldens.relative(got["embeddings"].numpy(), exact)
         assert distance <= bound, f"{spec}: {distance:.2e}"
-        low = encoder_of("bfloat16").encode_image(data)["embeddings"]
+        low = encoded(encoder_of("bfloat16"), data)["embeddings"]
         assert low.dtype == torch.bfloat16
         collected["exact"].append(exact.reshape(-1))
         collected["ours"].append(low.float().numpy().reshape(-1))
@@ -88,11 +113,11 @@ def check_embeddings(
     assert goldens.cosine(ours, exact) >= 0.9999
 
 
-def check_float16(encoder_of: Callable[[str], Encoder], media: Iterable[Spec]) -> None:
+def check_float16(encoder_of: Callable[[str], Encoder], media: Iterable[Spec | Sound]) -> None:
     """float16, which upstream is not run in, near our float32."""
     for spec in media:
         wide, low = (
-            encoder_of(dtype).encode_image(spec.data())["embeddings"] for dtype in ("float32", "float16")
+            encoded(encoder_of(dtype), spec.data())["embeddings"] for dtype in ("float32", "float16")
         )
         assert low.dtype == torch.float16
         assert goldens.relative(low.float().numpy(), wide.numpy()) <= 2.5e-3, spec

@@ -28,7 +28,11 @@ LONGEST_NAME = 40
 
 def add_parser(commands: Any) -> None:
     """The command's arguments."""
-    parser = commands.add_parser("encode", help="encode images", description="Encode images into embeddings.")
+    parser = commands.add_parser(
+        "encode",
+        help="encode images",
+        description="Encode images, or sound for a family that reads it, into embeddings.",
+    )
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", help="folder with config.json and safetensors weights"
     )
@@ -77,14 +81,19 @@ def run(options: argparse.Namespace) -> Outcome:
 
 
 def facts(encoded: Encoded) -> dict[str, Any]:
-    """What is said of one image in JSON; sizes are [width, height] in pixels."""
+    """What is said of one item in JSON; sizes are [width, height] in pixels, and sound has none."""
     outline, embeddings = encoded.outline, encoded.outputs["embeddings"]
+    sizes: dict[str, Any] = {"grid_thws": []}
+    if outline is not None:
+        sizes = {
+            "size": list(outline.size),
+            "resized": list(outline.resized),
+            "canvas": [outline.canvas[1], outline.canvas[0]],
+            "grid_thws": [list(outline.grid)],
+        }
     return {
-        "size": list(outline.size),
-        "resized": list(outline.resized),
-        "canvas": [outline.canvas[1], outline.canvas[0]],
-        "grid_thws": [list(outline.grid)],
-        "tokens": outline.tokens,
+        **sizes,
+        "tokens": embeddings.shape[0],
         "shape": list(embeddings.shape),
         "dtype": str(embeddings.dtype).removeprefix("torch."),
         "mm_hash": encoded.mm_hash,
@@ -158,8 +167,10 @@ def table_of(rows: list[dict[str, Any]]) -> Table:
         if "error" in row:
             table.add_sentence(name, row["error"])
             continue
-        _, height, width = row["grid_thws"][0]
-        sizes = ("{}x{}".format(*row["size"]), "{}x{}".format(*row["resized"]), f"{width}x{height}")
+        sizes = ("", "", "")
+        if row["grid_thws"]:
+            _, height, width = row["grid_thws"][0]
+            sizes = ("{}x{}".format(*row["size"]), "{}x{}".format(*row["resized"]), f"{width}x{height}")
         times = (_ms(row["milliseconds"][stage]) for stage in STAGES)
         table.add(name, *sizes, str(row["tokens"]), row["dtype"], *times, row["mm_hash"][:HASH_DIGITS])
     return table

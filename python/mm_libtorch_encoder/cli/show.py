@@ -52,6 +52,8 @@ def run(options: argparse.Namespace) -> Outcome:
         pool = ThreadPoolExecutor(1)
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
         tower = pool.submit(open_tower, options, progress.weights).result()
+        if tower.processor.modality != "image":
+            raise Failure(f"{name}: the family {tower.encoder.family} reads sound, which has no picture")
         encoded = pool.submit(tower.encode, data).result()
         tower.encoder.close()
         picture = pool.submit(draw, name, data, tower, encoded).result()
@@ -73,8 +75,8 @@ def run(options: argparse.Namespace) -> Outcome:
 def draw(name: str, data: bytes, tower: Tower, encoded: Encoded) -> bytes:
     """The PNG file."""
     outline = encoded.outline
-    places = tower.processor.token_grid(outline.grid)
-    if places is None:
+    places = tower.processor.token_grid(outline.grid) if outline else None
+    if outline is None or places is None:
         raise Failure(f"{name}: the embeddings of this family stand on no grid, so they cannot be drawn")
     side, token_rows, token_columns, first, stride = places
     rows = first + np.arange(token_rows)[:, None] * stride + np.arange(token_columns)[None, :]

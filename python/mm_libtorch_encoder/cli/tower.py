@@ -60,9 +60,9 @@ class Outline:
 
 @dataclass(frozen=True)
 class Encoded:
-    """One image's result."""
+    """One item's result."""
 
-    outline: Outline
+    outline: Outline | None  # none of sound
     mm_hash: str
     milliseconds: dict[str, float]
     outputs: dict[str, torch.Tensor]
@@ -88,10 +88,10 @@ class Tower:
         return Outline(size, (canvas[3], canvas[2]), canvas, grid, tokens)
 
     def encode(self, data: bytes) -> Encoded:
-        """Encodes one image. Raises what `Encoder.generate` raises."""
+        """Encodes one item. Raises what `Encoder.generate` raises."""
         from ..device import Consumer
 
-        outline = self.outline(data)
+        outline = self.outline(data) if self.processor.modality == "image" else None
         encoding = self.encoder._native.generate([data], None)[0]
         if isinstance(encoding, BaseException):
             raise encoding

@@ -58,13 +58,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("checkpoint", type=Path, help="folder of a checkpoint")
     parser.add_argument("--device", default="cuda:0", help='"cuda:N" (default: cuda:0) or "cpu"')
     parser.add_argument("--dtype", help="element type of the tower (default: the checkpoint's own)")
+    parser.add_argument("--family", help="model family (default: as config.json shows)")
     parser.add_argument(
         "--only", action="append", metavar="CHECK", choices=list(CHECKS), help="run this check alone"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the JSON document to FILE too")
     options = parser.parse_args(arguments)
-    context = Context(options.checkpoint, options.device, dtype=options.dtype)
+    context = Context(options.checkpoint, options.device, dtype=options.dtype, family=options.family)
     findings = []
     for name in options.only or CHECKS:
         findings.append(run(name, context))

@@ -32,6 +32,7 @@ class Context:
     device: str
     model: str = "qualification"
     dtype: str | None = None
+    family: str | None = None
 
     @property
     def on_cuda(self) -> bool:
@@ -46,8 +47,10 @@ class Context:
     @contextmanager
     def encoder(self, **options: Any) -> Iterator[Encoder]:
         """An encoder of the checkpoint on the device."""
-        options = {"dtype": self.dtype, **options}
+        options = {"dtype": self.dtype, "family": self.family, **options}
         with Encoder(self.checkpoint, self.model, options.pop("device", self.device), **options) as encoder:
+            if encoder.modality != "image":
+                raise NotRun(f"only for images, and the family {encoder.family} reads {encoder.modality}")
             yield encoder
 
     def synchronise(self) -> None:

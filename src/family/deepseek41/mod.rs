@@ -16,15 +16,14 @@ use processor::Processor;
 
 use super::parts::TokenGrid;
 use super::registry::{Demo, Entry};
-use super::{Attention, Choice, Family, Grid, Options, Plan, WeightNames};
+use super::{Attention, Choice, Family, Grid, Input, Modality, Options, WeightNames};
 use crate::checkpoint::Checkpoint;
-use crate::image::{DecodePolicy, Image};
-use crate::pixels::PixelValues;
-use crate::{Dtype, Error, Result};
+use crate::{Error, Result};
 
 /// DeepSeek-V4.1-Flash.
 pub static ENTRY: Entry = Entry {
     name: "deepseek41",
+    modality: Modality::Image,
     model_types: &["deepseek_v41"],
     architectures: &["DeepseekV41ForCausalLM"],
     model_ids: &["deepseek-ai/deepseek-v4.1-flash"],
@@ -51,19 +50,11 @@ impl Family for DeepSeek {
         ENTRY.name
     }
 
-    fn decode_policy(&self) -> DecodePolicy {
-        DecodePolicy::default()
+    fn input(&self) -> Input<'_> {
+        Input::Image(&self.processor)
     }
 
-    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
-        self.processor.plan(width, height)
-    }
-
-    fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        self.processor.preprocess(image, dtype)
-    }
-
-    fn patch_columns(&self) -> usize {
+    fn input_columns(&self) -> usize {
         self.vision.patch_columns()
     }
 

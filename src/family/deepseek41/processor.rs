@@ -5,10 +5,9 @@
 use super::config::VisionConfig;
 use crate::checkpoint::Node;
 use crate::family::parts::sizes;
-use crate::family::{Backend, Grid, Options, Plan};
-use crate::image::Image;
+use crate::family::{Backend, Grid, ImageProcessor, Options, Plan};
 use crate::pixels::{
-    self, Arithmetic, Filter, Normalize, PassOrder, PatchLayout, PatchOrder, PixelValues, Recipe, SampleOrder,
+    Arithmetic, Canvas, Filter, Normalize, PassOrder, PatchLayout, PatchOrder, Recipe, SampleOrder,
 };
 use crate::{Dtype, Error, Result};
 
@@ -57,37 +56,6 @@ impl Processor {
         })
     }
 
-    /// Grid, tokens and canvas of an image.
-    pub fn plan(&self, width: u32, height: u32) -> Result<Plan> {
-        let (canvas_height, canvas_width) = self.size(u64::from(width), u64::from(height));
-        let stretched =
-            self.max_wh_ratio.is_some_and(|ratio| u64::from(width) >= u64::from(ratio) * u64::from(height));
-        let (content_height, content_width) = if stretched {
-            (canvas_height, canvas_width)
-        } else {
-            fitted((width, height), (canvas_height, canvas_width))
-        };
-        let middle = |gap: u64| (gap as f64 / 2.0).round_ties_even() as u64;
-        let canvas = sizes::canvas(
-            (width, height),
-            (canvas_height, canvas_width),
-            (content_height, content_width),
-            (
-                middle(canvas_height.saturating_sub(content_height)),
-                middle(canvas_width.saturating_sub(content_width)),
-            ),
-        )?;
-        let grid = Grid::still(canvas.height / self.patch, canvas.width / self.patch);
-        let tokens = span_length(grid, self.ratio);
-        if tokens > self.max_tokens as usize {
-            return Err(Error::media(format!(
-                "an image of {width}x{height} would take {tokens} tokens, more than max_image_tokens {}",
-                self.max_tokens
-            )));
-        }
-        Ok(Plan { grid, tokens, canvas })
-    }
-
     /// Height and width of the canvas, in upstream's double-precision arithmetic.
     fn size(&self, mut width: u64, mut height: u64) -> (u64, u64) {
         let (patch, ratio, budget) =
@@ -121,11 +89,42 @@ impl Processor {
         let shrunk = |side: f64| (side * scale / patch as f64).floor() as u64 * patch;
         (shrunk(h), shrunk(w))
     }
+}
 
-    /// Resizes, pads, normalises and lays out patches.
-    pub fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        let recipe = Recipe {
-            canvas: self.plan(image.width, image.height)?.canvas,
+impl ImageProcessor for Processor {
+    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
+        let (canvas_height, canvas_width) = self.size(u64::from(width), u64::from(height));
+        let stretched =
+            self.max_wh_ratio.is_some_and(|ratio| u64::from(width) >= u64::from(ratio) * u64::from(height));
+        let (content_height, content_width) = if stretched {
+            (canvas_height, canvas_width)
+        } else {
+            fitted((width, height), (canvas_height, canvas_width))
+        };
+        let middle = |gap: u64| (gap as f64 / 2.0).round_ties_even() as u64;
+        let canvas = sizes::canvas(
+            (width, height),
+            (canvas_height, canvas_width),
+            (content_height, content_width),
+            (
+                middle(canvas_height.saturating_sub(content_height)),
+                middle(canvas_width.saturating_sub(content_width)),
+            ),
+        )?;
+        let grid = Grid::still(canvas.height / self.patch, canvas.width / self.patch);
+        let tokens = span_length(grid, self.ratio);
+        if tokens > self.max_tokens as usize {
+            return Err(Error::media(format!(
+                "an image of {width}x{height} would take {tokens} tokens, more than max_image_tokens {}",
+                self.max_tokens
+            )));
+        }
+        Ok(Plan { grid, tokens, canvas })
+    }
+
+    fn recipe(&self, canvas: Canvas, dtype: Dtype) -> Recipe {
+        Recipe {
+            canvas,
             filter: Filter::Bicubic,
             arithmetic: Arithmetic::Pillow(self.order),
             normalize: self.normalize.clone(),
@@ -136,8 +135,7 @@ impl Processor {
                 samples: SampleOrder::ChannelFrame,
             },
             dtype,
-        };
-        pixels::prepare(image, &recipe)
+        }
     }
 }
 

@@ -3,10 +3,7 @@
 use crate::Result;
 use crate::checkpoint::{Node, TensorSpec};
 use crate::family::parts::rotary;
-
-/// Bounds on sizes in a configuration; far above any released model.
-const MAX_WIDTH: u32 = 1 << 16;
-const MAX_DEPTH: u32 = 512;
+use crate::family::parts::sizes::{self, MAX_DEPTH, MAX_WIDTH};
 
 /// What the tower is made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,12 +58,7 @@ impl VisionConfig {
             biases: node.bool_or("attention_bias", true)?,
             rope_theta: rotary::theta(node)?,
         };
-        if !this.hidden.is_multiple_of(this.heads) || !this.head_dim().is_multiple_of(4) {
-            return Err(node.fault(format!(
-                "has hidden_size {} and num_heads {}: a head's width must be a whole multiple of 4",
-                this.hidden, this.heads
-            )));
-        }
+        sizes::head_dim(node, this.hidden as u32, this.heads as u32, 4)?;
         Ok(this)
     }
 

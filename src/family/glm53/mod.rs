@@ -9,15 +9,14 @@ use config::VisionConfig;
 use processor::Processor;
 
 use super::registry::{Demo, Entry};
-use super::{Family, Grid, Options, Plan, WeightNames, parts};
+use super::{Family, Grid, Input, Modality, Options, WeightNames, parts};
+use crate::Result;
 use crate::checkpoint::Checkpoint;
-use crate::image::{DecodePolicy, Image};
-use crate::pixels::PixelValues;
-use crate::{Dtype, Error, Result};
 
 /// GLM-5.3-Flash.
 pub static ENTRY: Entry = Entry {
     name: "glm53",
+    modality: Modality::Image,
     model_types: &["glm5_next"],
     architectures: &["Glm5NextForConditionalGeneration"],
     model_ids: &["zai-org/glm-5.3-flash", "nvidia/glm-5.3-flash", "unsloth/glm-5.3-flash"],
@@ -34,11 +33,7 @@ pub static ENTRY: Entry = Entry {
 
 fn open(checkpoint: &Checkpoint, options: Options) -> Result<Box<dyn Family>> {
     let vision = VisionConfig::read(checkpoint.config())?;
-    let node = checkpoint.image_processor()?.ok_or_else(|| {
-        Error::checkpoint(
-            "neither processor_config.json nor preprocessor_config.json says how images are prepared",
-        )
-    })?;
+    let node = checkpoint.need_image_processor()?;
     let processor = Processor::read(node, &vision, options)?;
     Ok(Box::new(Glm53 { vision, processor }))
 }
@@ -53,19 +48,11 @@ impl Family for Glm53 {
         ENTRY.name
     }
 
-    fn decode_policy(&self) -> DecodePolicy {
-        parts::policy::oriented_over_white()
+    fn input(&self) -> Input<'_> {
+        Input::Image(&self.processor)
     }
 
-    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
-        self.processor.plan(width, height)
-    }
-
-    fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        self.processor.preprocess(image, dtype)
-    }
-
-    fn patch_columns(&self) -> usize {
+    fn input_columns(&self) -> usize {
         self.vision.patch_columns()
     }
 

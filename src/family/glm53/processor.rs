@@ -2,10 +2,10 @@
 
 use super::config::VisionConfig;
 use crate::checkpoint::Node;
-use crate::family::parts::processor::{BICUBIC_CLIP, Common};
-use crate::family::{Backend, Grid, Options, Plan, parts};
-use crate::image::Image;
-use crate::pixels::{self, Canvas, PatchLayout, PatchOrder, PixelValues, Recipe, SampleOrder};
+use crate::family::parts::processor::{BICUBIC_CLIP, Common, check_geometry};
+use crate::family::{Backend, Grid, ImageProcessor, Options, Plan, parts};
+use crate::image::DecodePolicy;
+use crate::pixels::{Canvas, PatchLayout, PatchOrder, Recipe, SampleOrder};
 use crate::{Dtype, Error, Result};
 
 /// Merged tokens of one image that a configuration may allow.
@@ -28,16 +28,14 @@ impl Processor {
     /// Reads the image processor's object; its geometry must be the tower's.
     pub fn read(node: Node<'_>, vision: &VisionConfig, options: Options) -> Result<Self> {
         let backend = options.backend.unwrap_or(Backend::Torchvision);
-        for (key, tower, default) in [
-            ("patch_size", vision.patch, 14),
-            ("merge_size", vision.merge, 2),
-            ("temporal_patch_size", vision.frames, 2),
-        ] {
-            let seen = node.u32_or(key, default, 1..=1024)?;
-            if seen != tower {
-                return Err(node.fault(format!("has {key} {seen}, but the tower of config.json has {tower}")));
-            }
-        }
+        check_geometry(
+            node,
+            &[
+                ("patch_size", vision.patch, Some(14)),
+                ("merge_size", vision.merge, Some(2)),
+                ("temporal_patch_size", vision.frames, Some(2)),
+            ],
+        )?;
         let expand = node.u32_or("patch_expand_factor", 1, 1..=16)?;
         let min_tokens = node.u32_or("min_image_tokens", 16, 1..=MAX_TOKENS)?;
         let max_tokens = node.u32_or("max_image_tokens", 8000, 1..=MAX_TOKENS)?;
@@ -55,28 +53,6 @@ impl Processor {
             max_volume: u64::from(max_tokens) * unit,
             common: Common::read(node, backend, &BICUBIC_CLIP)?,
         })
-    }
-
-    /// Grid, tokens and canvas of an image.
-    pub fn plan(&self, width: u32, height: u32) -> Result<Plan> {
-        let (canvas_height, canvas_width) = self.canvas(height, width)?;
-        let (h, w) = (f64::from(height), f64::from(width));
-        let mut scale = (f64::from(canvas_height) / h).min(f64::from(canvas_width) / w);
-        // Only images below the least volume are enlarged.
-        if u64::from(self.frames) * u64::from(height) * u64::from(width) >= self.min_volume {
-            scale = scale.min(1.0);
-        }
-        let content = |side: f64, bound: u32| ((side * scale).floor() as u32).min(bound).max(1);
-        let canvas = Canvas {
-            height: canvas_height,
-            width: canvas_width,
-            content_height: content(h, canvas_height),
-            content_width: content(w, canvas_width),
-            top: 0,
-            left: 0,
-        };
-        let grid = Grid::still(canvas_height / self.patch, canvas_width / self.patch);
-        Ok(Plan { grid, tokens: parts::patch_grid::merged_tokens(grid, self.merge)?, canvas })
     }
 
     /// Height and width of the canvas, in transformers' double-precision arithmetic.
@@ -123,22 +99,41 @@ impl Processor {
         }
         Ok(best)
     }
+}
 
-    /// Resizes, pads, normalises and lays out patches.
-    pub fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        let recipe = Recipe {
-            canvas: self.plan(image.width, image.height)?.canvas,
-            filter: self.common.filter,
-            arithmetic: self.common.arithmetic,
-            normalize: self.common.normalize.clone(),
-            layout: PatchLayout {
-                patch: self.patch,
-                frames: self.frames,
-                order: PatchOrder::Blocks(self.merge),
-                samples: SampleOrder::ChannelFrame,
-            },
-            dtype,
+impl ImageProcessor for Processor {
+    fn decode_policy(&self) -> DecodePolicy {
+        parts::policy::oriented_over_white()
+    }
+
+    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
+        let (canvas_height, canvas_width) = self.canvas(height, width)?;
+        let (h, w) = (f64::from(height), f64::from(width));
+        let mut scale = (f64::from(canvas_height) / h).min(f64::from(canvas_width) / w);
+        // Only images below the least volume are enlarged.
+        if u64::from(self.frames) * u64::from(height) * u64::from(width) >= self.min_volume {
+            scale = scale.min(1.0);
+        }
+        let content = |side: f64, bound: u32| ((side * scale).floor() as u32).min(bound).max(1);
+        let canvas = Canvas {
+            height: canvas_height,
+            width: canvas_width,
+            content_height: content(h, canvas_height),
+            content_width: content(w, canvas_width),
+            top: 0,
+            left: 0,
         };
-        pixels::prepare(image, &recipe)
+        let grid = Grid::still(canvas_height / self.patch, canvas_width / self.patch);
+        Ok(Plan { grid, tokens: parts::patch_grid::merged_tokens(grid, self.merge)?, canvas })
+    }
+
+    fn recipe(&self, canvas: Canvas, dtype: Dtype) -> Recipe {
+        let layout = PatchLayout {
+            patch: self.patch,
+            frames: self.frames,
+            order: PatchOrder::Blocks(self.merge),
+            samples: SampleOrder::ChannelFrame,
+        };
+        self.common.recipe(canvas, layout, dtype)
     }
 }

@@ -13,15 +13,14 @@ use config::VisionConfig;
 use processor::Processor;
 
 use super::registry::{Demo, Entry};
-use super::{Choice, Family, Grid, Options, Plan, WeightNames, parts};
+use super::{Choice, Family, Grid, Input, Modality, Options, WeightNames, parts};
+use crate::Result;
 use crate::checkpoint::Checkpoint;
-use crate::image::{DecodePolicy, Image};
-use crate::pixels::PixelValues;
-use crate::{Dtype, Error, Result};
 
 /// Inkling.
 pub static ENTRY: Entry = Entry {
     name: "inkling",
+    modality: Modality::Image,
     model_types: &["inkling_mm_model"],
     architectures: &["InklingForConditionalGeneration"],
     model_ids: &["thinkingmachines/inkling"],
@@ -38,11 +37,7 @@ pub static ENTRY: Entry = Entry {
 
 fn open(checkpoint: &Checkpoint, options: Options) -> Result<Box<dyn Family>> {
     let vision = VisionConfig::read(checkpoint.config())?;
-    let node = checkpoint.image_processor()?.ok_or_else(|| {
-        Error::checkpoint(
-            "neither processor_config.json nor preprocessor_config.json says how images are prepared",
-        )
-    })?;
+    let node = checkpoint.need_image_processor()?;
     let processor = Processor::read(node, options)?;
     Ok(Box::new(Inkling { vision, processor }))
 }
@@ -57,19 +52,11 @@ impl Family for Inkling {
         ENTRY.name
     }
 
-    fn decode_policy(&self) -> DecodePolicy {
-        DecodePolicy::default()
+    fn input(&self) -> Input<'_> {
+        Input::Image(&self.processor)
     }
 
-    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
-        self.processor.plan(width, height)
-    }
-
-    fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        self.processor.preprocess(image, dtype)
-    }
-
-    fn patch_columns(&self) -> usize {
+    fn input_columns(&self) -> usize {
         self.vision.patch_columns()
     }
 

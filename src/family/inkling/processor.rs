@@ -4,11 +4,9 @@ use super::config::{FRAMES, PATCH};
 use crate::checkpoint::Node;
 use crate::family::parts::processor::{BICUBIC_CLIP, Common, Defaults};
 use crate::family::parts::sizes;
-use crate::family::{Backend, Grid, Options, Plan};
-use crate::image::Image;
+use crate::family::{Backend, Grid, ImageProcessor, Options, Plan};
 use crate::pixels::{
-    self, Filter, Normalize, PassOrder, PatchLayout, PatchOrder, PixelValues, Recipe, SampleOrder,
-    scaled_dimensions,
+    Canvas, Filter, Normalize, PassOrder, PatchLayout, PatchOrder, Recipe, SampleOrder, scaled_dimensions,
 };
 use crate::{Dtype, Error, Result};
 
@@ -74,9 +72,10 @@ impl Processor {
         let cap = cap.filter(|_| factor.is_some_and(|factor| factor > 1.0));
         Ok(Self { factor, cap, common })
     }
+}
 
-    /// Grid, tokens and canvas of an image.
-    pub fn plan(&self, width: u32, height: u32) -> Result<Plan> {
+impl ImageProcessor for Processor {
+    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
         let (scaled_width, scaled_height) = scaled_dimensions(width, height, self.factor, self.cap)?;
         let (w, h, patch) = (u64::from(scaled_width), u64::from(scaled_height), u64::from(PATCH));
         // A width of whole patches still gets one more column.
@@ -86,21 +85,13 @@ impl Processor {
         Ok(Plan { grid, tokens: grid.patches(), canvas })
     }
 
-    /// Resizes, pads, normalises and lays out patches.
-    pub fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        let recipe = Recipe {
-            canvas: self.plan(image.width, image.height)?.canvas,
-            filter: self.common.filter,
-            arithmetic: self.common.arithmetic,
-            normalize: self.common.normalize.clone(),
-            layout: PatchLayout {
-                patch: PATCH,
-                frames: FRAMES,
-                order: PatchOrder::Raster,
-                samples: SampleOrder::ChannelsLast,
-            },
-            dtype,
+    fn recipe(&self, canvas: Canvas, dtype: Dtype) -> Recipe {
+        let layout = PatchLayout {
+            patch: PATCH,
+            frames: FRAMES,
+            order: PatchOrder::Raster,
+            samples: SampleOrder::ChannelsLast,
         };
-        pixels::prepare(image, &recipe)
+        self.common.recipe(canvas, layout, dtype)
     }
 }

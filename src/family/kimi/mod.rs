@@ -18,15 +18,14 @@ use config::VisionConfig;
 use processor::Processor;
 
 use super::registry::{Demo, Entry};
-use super::{Family, Grid, Options, Plan, WeightNames, parts};
+use super::{Family, Grid, Input, Modality, Options, WeightNames, parts};
 use crate::checkpoint::Checkpoint;
-use crate::image::{DecodePolicy, Image};
-use crate::pixels::PixelValues;
-use crate::{Dtype, Error, Result};
+use crate::{Error, Result};
 
 /// Kimi-K2.5, K2.6, K2.7 and K3.
 pub static ENTRY: Entry = Entry {
     name: "kimi",
+    modality: Modality::Image,
     model_types: &["kimi_k25", "kimi_k3"],
     architectures: &["KimiK25ForConditionalGeneration", "KimiK3ForConditionalGeneration"],
     model_ids: &[
@@ -59,9 +58,7 @@ pub fn k25_demo() -> Demo {
 
 fn open(checkpoint: &Checkpoint, options: Options) -> Result<Box<dyn Family>> {
     let vision = VisionConfig::read(checkpoint.config())?;
-    let node = checkpoint.image_processor()?.ok_or_else(|| {
-        Error::checkpoint("there is no preprocessor_config.json to say how images are prepared")
-    })?;
+    let node = checkpoint.need_image_processor()?;
     let processor = Processor::read(node, &vision, options)?;
     Ok(Box::new(Kimi { vision, processor }))
 }
@@ -76,19 +73,11 @@ impl Family for Kimi {
         ENTRY.name
     }
 
-    fn decode_policy(&self) -> DecodePolicy {
-        self.processor.decode_policy()
+    fn input(&self) -> Input<'_> {
+        Input::Image(&self.processor)
     }
 
-    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
-        self.processor.plan(width, height)
-    }
-
-    fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        self.processor.preprocess(image, dtype)
-    }
-
-    fn patch_columns(&self) -> usize {
+    fn input_columns(&self) -> usize {
         self.vision.patch_columns()
     }
 

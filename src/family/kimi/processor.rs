@@ -3,8 +3,9 @@
 use super::background::Background;
 use super::config::{MAX_SIDE_PATCHES, VisionConfig};
 use crate::checkpoint::Node;
+use crate::family::parts::processor::check_geometry;
 use crate::family::parts::{patch_grid, sizes};
-use crate::family::{Backend, Grid, Options, Plan};
+use crate::family::{Backend, Grid, ImageProcessor, Options, Plan};
 use crate::image::{Alpha, DecodePolicy, Image, Mode};
 use crate::pixels::{
     self, Arithmetic, Canvas, Filter, Normalize, PassOrder, PatchLayout, PatchOrder, PixelValues, Recipe,
@@ -33,14 +34,10 @@ impl Processor {
     /// Reads the object of preprocessor_config.json; its geometry must be the tower's.
     pub fn read(node: Node<'_>, vision: &VisionConfig, options: Options) -> Result<Self> {
         let media = node.object("media_proc_cfg")?;
-        for (key, tower) in [("patch_size", vision.patch), ("merge_kernel_size", vision.merge)] {
-            let seen = media.u32(key, 1..=256)?;
-            if seen != tower {
-                return Err(
-                    media.fault(format!("has {key} {seen}, but the tower of config.json has {tower}"))
-                );
-            }
-        }
+        check_geometry(
+            media,
+            &[("patch_size", vision.patch, None), ("merge_kernel_size", vision.merge, None)],
+        )?;
         if let Some(tokens) = media.get("fixed_output_tokens") {
             return Err(tokens.wrong("null"));
         }
@@ -72,14 +69,39 @@ impl Processor {
         })
     }
 
+    fn painted(&self, image: &Image) -> Image {
+        self.background.as_ref().map_or_else(|| image.to_rgb(), |background| background.under(image))
+    }
+
+    /// The image in its own mode at the size of the canvas's content.
+    fn resized(&self, image: &Image, canvas: Canvas, filter: Filter) -> Result<Image> {
+        let resize = |image: &Image| {
+            pixels::resize(image, canvas.content_width, canvas.content_height, filter, self.arithmetic)
+        };
+        if image.mode != Mode::Cmyk {
+            return resize(image);
+        }
+        // Four channels would be taken for colours with alpha: colours and black go separately.
+        let (inks, _) = image.samples.as_chunks::<4>();
+        let part = |channels: u8, samples: Vec<u8>| Image { channels, mode: Mode::Plain, samples, ..*image };
+        let colours = resize(&part(3, inks.iter().flat_map(|&[c, m, y, _]| [c, m, y]).collect()))?;
+        let black = resize(&part(1, inks.iter().map(|inks| inks[3]).collect()))?;
+        let pixels = colours.samples.as_chunks::<3>().0.iter().zip(&black.samples);
+        let samples = pixels.flat_map(|(&[c, m, y], &k)| [c, m, y, k]).collect();
+        Ok(Image { channels: 4, mode: Mode::Cmyk, samples, ..colours })
+    }
+}
+
+impl ImageProcessor for Processor {
     /// Orientation ignored; alpha dropped, or kept for the background.
-    pub fn decode_policy(&self) -> DecodePolicy {
+    fn decode_policy(&self) -> DecodePolicy {
         let native = self.paint_late || self.background.is_some();
         DecodePolicy { alpha: if native { Alpha::Native } else { Alpha::Drop }, ..DecodePolicy::default() }
     }
 
     /// Grid, tokens and canvas of an image, in the published double-precision arithmetic.
-    pub fn plan(&self, width: u32, height: u32) -> Result<Plan> {
+    /// In the published double-precision arithmetic.
+    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
         let (w, h) = (f64::from(width), f64::from(height));
         let patches = |side: u32| f64::from((side / self.patch).max(1));
         let most = f64::from(self.max_side * self.patch);
@@ -101,8 +123,24 @@ impl Processor {
         Ok(Plan { grid, tokens: patch_grid::merged_tokens(grid, self.merge)?, canvas })
     }
 
+    fn recipe(&self, canvas: Canvas, dtype: Dtype) -> Recipe {
+        Recipe {
+            canvas,
+            filter: Filter::Bicubic,
+            arithmetic: self.arithmetic,
+            normalize: self.normalize.clone(),
+            layout: PatchLayout {
+                patch: self.patch,
+                frames: 1,
+                order: PatchOrder::Raster,
+                samples: SampleOrder::ChannelFrame,
+            },
+            dtype,
+        }
+    }
+
     /// Resizes, paints on the background, pads, normalises and lays out patches.
-    pub fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
+    fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
         let canvas = self.plan(image.width, image.height)?.canvas;
         let filter = match image.mode {
             Mode::Indexed if self.paint_late => Filter::Nearest,
@@ -115,41 +153,6 @@ impl Processor {
         } else {
             Some(self.painted(image))
         };
-        let recipe = Recipe {
-            canvas,
-            filter,
-            arithmetic: self.arithmetic,
-            normalize: self.normalize.clone(),
-            layout: PatchLayout {
-                patch: self.patch,
-                frames: 1,
-                order: PatchOrder::Raster,
-                samples: SampleOrder::ChannelFrame,
-            },
-            dtype,
-        };
-        pixels::prepare(rgb.as_ref().unwrap_or(image), &recipe)
-    }
-
-    fn painted(&self, image: &Image) -> Image {
-        self.background.as_ref().map_or_else(|| image.to_rgb(), |background| background.under(image))
-    }
-
-    /// The image in its own mode at the size of the canvas's content.
-    fn resized(&self, image: &Image, canvas: Canvas, filter: Filter) -> Result<Image> {
-        let resize = |image: &Image| {
-            pixels::resize(image, canvas.content_width, canvas.content_height, filter, self.arithmetic)
-        };
-        if image.mode != Mode::Cmyk {
-            return resize(image);
-        }
-        // Four channels would be taken for colours with alpha: colours and black go separately.
-        let (inks, _) = image.samples.as_chunks::<4>();
-        let part = |channels: u8, samples: Vec<u8>| Image { channels, mode: Mode::Plain, samples, ..*image };
-        let colours = resize(&part(3, inks.iter().flat_map(|&[c, m, y, _]| [c, m, y]).collect()))?;
-        let black = resize(&part(1, inks.iter().map(|inks| inks[3]).collect()))?;
-        let pixels = colours.samples.as_chunks::<3>().0.iter().zip(&black.samples);
-        let samples = pixels.flat_map(|(&[c, m, y], &k)| [c, m, y, k]).collect();
-        Ok(Image { channels: 4, mode: Mode::Cmyk, samples, ..colours })
+        pixels::prepare(rgb.as_ref().unwrap_or(image), &Recipe { filter, ..self.recipe(canvas, dtype) })
     }
 }

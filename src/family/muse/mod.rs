@@ -14,11 +14,10 @@ use config::VisionConfig;
 use processor::Processor;
 
 use super::registry::{Demo, Entry};
-use super::{Backend, Family, Grid, Options, Plan, WeightNames, parts};
+use super::{Backend, Family, Grid, Input, Modality, Options, WeightNames, parts};
+use crate::Result;
 use crate::checkpoint::Checkpoint;
-use crate::image::{DecodePolicy, Image};
-use crate::pixels::{PassOrder, PixelValues};
-use crate::{Dtype, Error, Result};
+use crate::pixels::PassOrder;
 
 macro_rules! demo {
     ($folder:literal) => {
@@ -35,6 +34,7 @@ macro_rules! demo {
 /// Muse Spark.
 pub static VISION: Entry = Entry {
     name: "muse_vision",
+    modality: Modality::Image,
     model_types: &["muse_spark"],
     architectures: &["MuseSparkForConditionalGeneration"],
     model_ids: &["meta-models/muse-spark-"],
@@ -48,6 +48,7 @@ pub static VISION: Entry = Entry {
 /// Muse Glimmer.
 pub static GLIMMER: Entry = Entry {
     name: "muse_glimmer",
+    modality: Modality::Image,
     model_types: &["muse_glimmer"],
     architectures: &["MuseGlimmerForConditionalGeneration"],
     model_ids: &["meta-models/muse-glimmer-"],
@@ -63,11 +64,7 @@ fn open(
     options: Options,
 ) -> Result<Box<dyn Family>> {
     let vision = VisionConfig::read(checkpoint.config())?;
-    let node = checkpoint.image_processor()?.ok_or_else(|| {
-        Error::checkpoint(
-            "neither processor_config.json nor preprocessor_config.json says how images are prepared",
-        )
-    })?;
+    let node = checkpoint.need_image_processor()?;
     let processor = Processor::read(node, &vision, backend, options)?;
     Ok(Box::new(Muse { entry, vision, processor }))
 }
@@ -83,19 +80,11 @@ impl Family for Muse {
         self.entry.name
     }
 
-    fn decode_policy(&self) -> DecodePolicy {
-        DecodePolicy::default()
+    fn input(&self) -> Input<'_> {
+        Input::Image(&self.processor)
     }
 
-    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
-        self.processor.plan(width, height)
-    }
-
-    fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        self.processor.preprocess(image, dtype)
-    }
-
-    fn patch_columns(&self) -> usize {
+    fn input_columns(&self) -> usize {
         self.vision.patch_columns()
     }
 

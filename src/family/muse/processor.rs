@@ -3,11 +3,10 @@
 use super::config::VisionConfig;
 use super::set_order::set_order;
 use crate::checkpoint::Node;
-use crate::family::parts::processor::{Common, Defaults};
+use crate::family::parts::processor::{Common, Defaults, check_geometry};
 use crate::family::parts::{self, sizes};
-use crate::family::{Backend, Grid, Options, Plan};
-use crate::image::Image;
-use crate::pixels::{self, Filter, Normalize, PatchLayout, PatchOrder, PixelValues, Recipe, SampleOrder};
+use crate::family::{Backend, Grid, ImageProcessor, Options, Plan};
+use crate::pixels::{Canvas, Filter, Normalize, PatchLayout, PatchOrder, Recipe, SampleOrder};
 use crate::{Dtype, Result};
 
 /// Tokens of one image that a configuration may allow.
@@ -35,16 +34,14 @@ impl Processor {
     /// Reads the image processor's object; its geometry must be the tower's.
     pub fn read(node: Node<'_>, vision: &VisionConfig, backend: Backend, options: Options) -> Result<Self> {
         let backend = options.backend.unwrap_or(backend);
-        for (key, tower, default) in [
-            ("patch_size", vision.patch, 14),
-            ("merge_size", vision.merge, 2),
-            ("temporal_patch_size", vision.frames, 2),
-        ] {
-            let seen = node.u32_or(key, default, 1..=1024)?;
-            if seen != tower {
-                return Err(node.fault(format!("has {key} {seen}, but the tower of config.json has {tower}")));
-            }
-        }
+        check_geometry(
+            node,
+            &[
+                ("patch_size", vision.patch, Some(14)),
+                ("merge_size", vision.merge, Some(2)),
+                ("temporal_patch_size", vision.frames, Some(2)),
+            ],
+        )?;
         node.f64_or("rescale_factor", 1.0 / 255.0, 0.003_921_568..=0.003_921_569)?;
         Ok(Self {
             patch: vision.patch,
@@ -54,16 +51,6 @@ impl Processor {
             transformers: backend == Backend::Torchvision,
             common: Common::read(node, backend, &DEFAULTS)?,
         })
-    }
-
-    /// Grid, tokens and canvas of an image.
-    pub fn plan(&self, width: u32, height: u32) -> Result<Plan> {
-        let (rows, columns) = self.tokens(height, width);
-        let unit = u64::from(self.patch * self.merge);
-        let size = (rows * unit, columns * unit);
-        let canvas = sizes::canvas((width, height), size, size, (0, 0))?;
-        let grid = Grid::still(canvas.height / self.patch, canvas.width / self.patch);
-        Ok(Plan { grid, tokens: parts::patch_grid::merged_tokens(grid, self.merge)?, canvas })
     }
 
     /// Rows and columns of tokens, in upstream's double-precision arithmetic.
@@ -108,22 +95,25 @@ impl Processor {
         }
         best.1
     }
+}
 
-    /// Resizes, normalises and lays out patches.
-    pub fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        let recipe = Recipe {
-            canvas: self.plan(image.width, image.height)?.canvas,
-            filter: self.common.filter,
-            arithmetic: self.common.arithmetic,
-            normalize: self.common.normalize.clone(),
-            layout: PatchLayout {
-                patch: self.patch,
-                frames: self.frames,
-                order: PatchOrder::Raster,
-                samples: SampleOrder::FrameChannel,
-            },
-            dtype,
+impl ImageProcessor for Processor {
+    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
+        let (rows, columns) = self.tokens(height, width);
+        let unit = u64::from(self.patch * self.merge);
+        let size = (rows * unit, columns * unit);
+        let canvas = sizes::canvas((width, height), size, size, (0, 0))?;
+        let grid = Grid::still(canvas.height / self.patch, canvas.width / self.patch);
+        Ok(Plan { grid, tokens: parts::patch_grid::merged_tokens(grid, self.merge)?, canvas })
+    }
+
+    fn recipe(&self, canvas: Canvas, dtype: Dtype) -> Recipe {
+        let layout = PatchLayout {
+            patch: self.patch,
+            frames: self.frames,
+            order: PatchOrder::Raster,
+            samples: SampleOrder::FrameChannel,
         };
-        pixels::prepare(image, &recipe)
+        self.common.recipe(canvas, layout, dtype)
     }
 }

@@ -13,15 +13,14 @@ use config::VisionConfig;
 use processor::Processor;
 
 use super::registry::{Demo, Entry};
-use super::{Family, Grid, Options, Plan, WeightNames, parts};
+use super::{Family, Grid, Input, Modality, Options, WeightNames, parts};
+use crate::Result;
 use crate::checkpoint::Checkpoint;
-use crate::image::{DecodePolicy, Image};
-use crate::pixels::PixelValues;
-use crate::{Dtype, Error, Result};
 
 /// Nemotron 3.5 Super VL.
 pub static ENTRY: Entry = Entry {
     name: "nemotron35",
+    modality: Modality::Image,
     model_types: &["nemotron_h_omni"],
     architectures: &["NemotronH_Omni_Reasoning_V3"],
     model_ids: &["nvidia/nvidia-nemotron-3.5-super-vl-"],
@@ -38,9 +37,7 @@ pub static ENTRY: Entry = Entry {
 
 fn open(checkpoint: &Checkpoint, options: Options) -> Result<Box<dyn Family>> {
     let vision = VisionConfig::read(checkpoint.config())?;
-    let node = checkpoint.image_processor()?.ok_or_else(|| {
-        Error::checkpoint("there is no preprocessor_config.json to say how images are prepared")
-    })?;
+    let node = checkpoint.need_image_processor()?;
     let processor = Processor::read(node, &vision, options)?;
     Ok(Box::new(Nemotron { vision, processor }))
 }
@@ -55,19 +52,11 @@ impl Family for Nemotron {
         ENTRY.name
     }
 
-    fn decode_policy(&self) -> DecodePolicy {
-        DecodePolicy::default()
+    fn input(&self) -> Input<'_> {
+        Input::Image(&self.processor)
     }
 
-    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
-        self.processor.plan(width, height)
-    }
-
-    fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        self.processor.preprocess(image, dtype)
-    }
-
-    fn patch_columns(&self) -> usize {
+    fn input_columns(&self) -> usize {
         self.vision.patch_columns()
     }
 

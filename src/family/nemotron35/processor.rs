@@ -2,12 +2,10 @@
 
 use super::config::{MERGE, VisionConfig, check_ratio};
 use crate::checkpoint::Node;
+use crate::family::parts::processor::check_geometry;
 use crate::family::parts::{self, sizes};
-use crate::family::{Backend, Grid, Options, Plan};
-use crate::image::Image;
-use crate::pixels::{
-    self, Arithmetic, Filter, Normalize, PatchLayout, PatchOrder, PixelValues, Recipe, SampleOrder,
-};
+use crate::family::{Backend, Grid, ImageProcessor, Options, Plan};
+use crate::pixels::{Arithmetic, Canvas, Filter, Normalize, PatchLayout, PatchOrder, Recipe, SampleOrder};
 use crate::{Dtype, Error, Result};
 
 /// Patches of one image, and tokens of a prompt, that a configuration may allow.
@@ -34,13 +32,7 @@ impl Processor {
             ));
         }
         check_ratio(node)?;
-        let patch = node.u32("patch_size", 1..=256)?;
-        if patch != vision.patch {
-            return Err(node.fault(format!(
-                "has patch_size {patch}, but the tower of config.json has {}",
-                vision.patch
-            )));
-        }
+        check_geometry(node, &[("patch_size", vision.patch, None)])?;
         let least = node.u32("min_num_patches", COUNT)?;
         let most = node.u32("max_num_patches", COUNT)?;
         if least > most {
@@ -55,26 +47,11 @@ impl Processor {
         let mean = node.floats::<3>(named("norm_mean", "image_mean"), -1e3..=1e3)?;
         let std = node.floats::<3>(named("norm_std", "image_std"), 1e-6..=1e3)?;
         Ok(Self {
-            patch,
+            patch: vision.patch,
             min_patches: u64::from(least),
             max_patches: budget.clamp(u64::from(least), u64::from(most)),
             normalize: Normalize::torchvision(1.0 / 255.0, mean, std),
         })
-    }
-
-    /// Grid, tokens and canvas of an image.
-    pub fn plan(&self, width: u32, height: u32) -> Result<Plan> {
-        let (rows, columns) = self.grid(height, width).ok_or_else(|| {
-            Error::media(format!(
-                "an image of {width}x{height} is too thin: its aspect ratio leaves no patch within the budget of {}",
-                self.max_patches
-            ))
-        })?;
-        let patch = u64::from(self.patch);
-        let size = (rows * patch, columns * patch);
-        let canvas = sizes::canvas((width, height), size, size, (0, 0))?;
-        let grid = Grid::still(canvas.height / self.patch, canvas.width / self.patch);
-        Ok(Plan { grid, tokens: parts::patch_grid::merged_tokens(grid, MERGE)?, canvas })
     }
 
     /// Rows and columns of patches, in upstream's double-precision arithmetic; none where a side vanishes.
@@ -101,11 +78,26 @@ impl Processor {
         let rows = whole(rows as u64, columns);
         Some((rows, whole(columns, rows)))
     }
+}
 
-    /// Resizes, normalises and lays out patches.
-    pub fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        let recipe = Recipe {
-            canvas: self.plan(image.width, image.height)?.canvas,
+impl ImageProcessor for Processor {
+    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
+        let (rows, columns) = self.grid(height, width).ok_or_else(|| {
+            Error::media(format!(
+                "an image of {width}x{height} is too thin: its aspect ratio leaves no patch within the budget of {}",
+                self.max_patches
+            ))
+        })?;
+        let patch = u64::from(self.patch);
+        let size = (rows * patch, columns * patch);
+        let canvas = sizes::canvas((width, height), size, size, (0, 0))?;
+        let grid = Grid::still(canvas.height / self.patch, canvas.width / self.patch);
+        Ok(Plan { grid, tokens: parts::patch_grid::merged_tokens(grid, MERGE)?, canvas })
+    }
+
+    fn recipe(&self, canvas: Canvas, dtype: Dtype) -> Recipe {
+        Recipe {
+            canvas,
             filter: Filter::Bicubic,
             arithmetic: Arithmetic::AtenF32,
             normalize: self.normalize.clone(),
@@ -116,7 +108,6 @@ impl Processor {
                 samples: SampleOrder::ChannelFrame,
             },
             dtype,
-        };
-        pixels::prepare(image, &recipe)
+        }
     }
 }

@@ -37,6 +37,11 @@ impl Mlp {
         self.down.forward(&self.inner.forward(x)?)
     }
 
+    /// `residual` plus the perceptron of `x`, where no norm comes next.
+    pub fn added_to(&self, residual: &Tensor, x: &Tensor) -> Result<Tensor> {
+        self.down.added_to(residual, &self.inner.forward(x)?)
+    }
+
     /// Adds to `residual` the perceptron of `x`.
     pub fn add_to(&self, residual: &mut Residual, x: &Tensor) -> Result<()> {
         residual.add(&self.down, &self.inner.forward(x)?)

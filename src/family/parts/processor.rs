@@ -2,8 +2,8 @@
 
 use crate::checkpoint::Node;
 use crate::family::Backend;
-use crate::pixels::{Arithmetic, Filter, Normalize};
-use crate::{Error, Result};
+use crate::pixels::{Arithmetic, Canvas, Filter, Normalize, PatchLayout, Recipe};
+use crate::{Dtype, Error, Result};
 
 /// The constants of OpenAI's CLIP, the default of many processors.
 pub const CLIP_MEAN: [f64; 3] = [0.48145466, 0.4578275, 0.40821073];
@@ -11,6 +11,8 @@ pub const CLIP_MEAN: [f64; 3] = [0.48145466, 0.4578275, 0.40821073];
 pub const CLIP_STD: [f64; 3] = [0.26862954, 0.26130258, 0.27577711];
 
 const DEFAULT_RESCALE: f64 = 1.0 / 255.0;
+/// Sides and counts of patches that a processor may name.
+const SIZES: std::ops::RangeInclusive<u32> = 1..=1024;
 
 /// What a processor does where its file is silent.
 pub struct Defaults {
@@ -66,6 +68,27 @@ impl Common {
         };
         Ok(Self { filter, arithmetic, normalize })
     }
+
+    /// These settings for an image on `canvas`, in patches of `layout`.
+    pub fn recipe(&self, canvas: Canvas, layout: PatchLayout, dtype: Dtype) -> Recipe {
+        let Self { filter, arithmetic, ref normalize } = *self;
+        Recipe { canvas, filter, arithmetic, normalize: normalize.clone(), layout, dtype }
+    }
+}
+
+/// Refuses a processor whose patches are not the tower's: for each key its value in the tower, and the default where
+/// the processor's class has one.
+pub fn check_geometry(node: Node<'_>, sizes: &[(&'static str, u32, Option<u32>)]) -> Result<()> {
+    for &(key, tower, default) in sizes {
+        let seen = match default {
+            Some(default) => node.u32_or(key, default, SIZES)?,
+            None => node.u32(key, SIZES)?,
+        };
+        if seen != tower {
+            return Err(node.fault(format!("has {key} {seen}, but the tower of config.json has {tower}")));
+        }
+    }
+    Ok(())
 }
 
 fn resampling(node: Node<'_>, backend: Backend, default: Filter) -> Result<(Filter, Arithmetic)> {

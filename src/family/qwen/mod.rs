@@ -17,11 +17,9 @@ use qwen25::Qwen25;
 use vit::Vit;
 
 use super::registry::{Demo, Entry};
-use super::{Choice, Family, Grid, Options, Plan, WeightNames, parts};
+use super::{Choice, Family, Grid, Input, Modality, Options, WeightNames};
+use crate::Result;
 use crate::checkpoint::{Checkpoint, Node, TensorSpec};
-use crate::image::{DecodePolicy, Image};
-use crate::pixels::PixelValues;
-use crate::{Dtype, Error, Result};
 
 macro_rules! demo {
     ($folder:literal, $prefix:literal) => {
@@ -41,6 +39,7 @@ macro_rules! demo {
 /// Qwen2-VL.
 pub static QWEN2_VL: Entry = Entry {
     name: "qwen2_vl",
+    modality: Modality::Image,
     model_types: &["qwen2_vl"],
     architectures: &["Qwen2VLForConditionalGeneration"],
     model_ids: &["qwen/qwen2-vl-"],
@@ -52,6 +51,7 @@ pub static QWEN2_VL: Entry = Entry {
 /// Qwen2.5-VL.
 pub static QWEN2_5_VL: Entry = Entry {
     name: "qwen2_5_vl",
+    modality: Modality::Image,
     model_types: &["qwen2_5_vl"],
     architectures: &["Qwen2_5_VLForConditionalGeneration"],
     model_ids: &["qwen/qwen2.5-vl-"],
@@ -63,6 +63,7 @@ pub static QWEN2_5_VL: Entry = Entry {
 /// Qwen3-VL.
 pub static QWEN3_VL: Entry = Entry {
     name: "qwen3_vl",
+    modality: Modality::Image,
     model_types: &["qwen3_vl", "qwen3_vl_moe"],
     architectures: &["Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration"],
     model_ids: &["qwen/qwen3-vl-"],
@@ -74,6 +75,7 @@ pub static QWEN3_VL: Entry = Entry {
 /// Qwen3.5.
 pub static QWEN35: Entry = Entry {
     name: "qwen35",
+    modality: Modality::Image,
     model_types: &["qwen3_5", "qwen3_5_moe"],
     architectures: &["Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForConditionalGeneration"],
     model_ids: &["qwen/qwen3.5-"],
@@ -105,11 +107,7 @@ fn open<G: Generation>(
     read: fn(Node<'_>, Options) -> Result<G>,
 ) -> Result<Box<dyn Family>> {
     let generation = read(checkpoint.config().object("vision_config")?, options)?;
-    let node = checkpoint.image_processor()?.ok_or_else(|| {
-        Error::checkpoint(
-            "neither processor_config.json nor preprocessor_config.json says how images are prepared",
-        )
-    })?;
+    let node = checkpoint.need_image_processor()?;
     let processor = Processor::read(node, generation.vit(), options)?;
     Ok(Box::new(Qwen { entry, generation, processor }))
 }
@@ -125,19 +123,11 @@ impl<G: Generation> Family for Qwen<G> {
         self.entry.name
     }
 
-    fn decode_policy(&self) -> DecodePolicy {
-        parts::policy::oriented_over_white()
+    fn input(&self) -> Input<'_> {
+        Input::Image(&self.processor)
     }
 
-    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
-        self.processor.plan(width, height)
-    }
-
-    fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        self.processor.preprocess(image, dtype)
-    }
-
-    fn patch_columns(&self) -> usize {
+    fn input_columns(&self) -> usize {
         self.generation.vit().patch_columns()
     }
 

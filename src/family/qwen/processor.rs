@@ -2,12 +2,10 @@
 
 use super::vit::Vit;
 use crate::checkpoint::Node;
-use crate::family::parts::processor::{BICUBIC_CLIP, Common};
-use crate::family::{Backend, Grid, Options, Plan, parts};
-use crate::image::Image;
-use crate::pixels::{
-    self, PatchLayout, PatchOrder, PixelValues, Recipe, SampleOrder, SmartRule, smart_resize,
-};
+use crate::family::parts::processor::{BICUBIC_CLIP, Common, check_geometry};
+use crate::family::{Backend, Grid, ImageProcessor, Options, Plan, parts};
+use crate::image::DecodePolicy;
+use crate::pixels::{Canvas, PatchLayout, PatchOrder, Recipe, SampleOrder, SmartRule, smart_resize};
 use crate::{Dtype, Result};
 
 /// transformers' class defaults, in pixels.
@@ -30,16 +28,14 @@ impl Processor {
     /// Reads the image processor's object; its geometry must be the tower's.
     pub fn read(node: Node<'_>, vit: &Vit, options: Options) -> Result<Self> {
         let backend = options.backend.unwrap_or(Backend::Torchvision);
-        for (key, tower, default) in [
-            ("patch_size", vit.patch, 14),
-            ("merge_size", vit.merge, 2),
-            ("temporal_patch_size", vit.frames, 2),
-        ] {
-            let seen = node.u32_or(key, default, 1..=1024)?;
-            if seen != tower {
-                return Err(node.fault(format!("has {key} {seen}, but the tower of config.json has {tower}")));
-            }
-        }
+        check_geometry(
+            node,
+            &[
+                ("patch_size", vit.patch, Some(14)),
+                ("merge_size", vit.merge, Some(2)),
+                ("temporal_patch_size", vit.frames, Some(2)),
+            ],
+        )?;
         let area = 1..=MAX_CANVAS_PIXELS;
         let (mut min_pixels, mut max_pixels) = (DEFAULT_MIN_PIXELS, DEFAULT_MAX_PIXELS);
         if node.get("size").is_some() {
@@ -61,9 +57,14 @@ impl Processor {
             common: Common::read(node, backend, &BICUBIC_CLIP)?,
         })
     }
+}
 
-    /// Grid, tokens and canvas of an image.
-    pub fn plan(&self, width: u32, height: u32) -> Result<Plan> {
+impl ImageProcessor for Processor {
+    fn decode_policy(&self) -> DecodePolicy {
+        parts::policy::oriented_over_white()
+    }
+
+    fn plan(&self, width: u32, height: u32) -> Result<Plan> {
         let factor = self.patch * self.merge;
         let (min, max) = (self.min_pixels.into(), self.max_pixels.into());
         let (height, width) = smart_resize(height, width, factor, min, max, SmartRule::Transformers)?;
@@ -72,21 +73,13 @@ impl Processor {
         Ok(Plan { grid, tokens, canvas: parts::stretched(height, width) })
     }
 
-    /// Resizes, normalises and lays out patches.
-    pub fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        let recipe = Recipe {
-            canvas: self.plan(image.width, image.height)?.canvas,
-            filter: self.common.filter,
-            arithmetic: self.common.arithmetic,
-            normalize: self.common.normalize.clone(),
-            layout: PatchLayout {
-                patch: self.patch,
-                frames: self.frames,
-                order: PatchOrder::Blocks(self.merge),
-                samples: SampleOrder::ChannelFrame,
-            },
-            dtype,
+    fn recipe(&self, canvas: Canvas, dtype: Dtype) -> Recipe {
+        let layout = PatchLayout {
+            patch: self.patch,
+            frames: self.frames,
+            order: PatchOrder::Blocks(self.merge),
+            samples: SampleOrder::ChannelFrame,
         };
-        pixels::prepare(image, &recipe)
+        self.common.recipe(canvas, layout, dtype)
     }
 }

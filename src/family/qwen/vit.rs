@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::checkpoint::Node;
+use crate::family::parts::sizes::{self, MAX_DEPTH, MAX_HEADS, MAX_WIDTH};
 use crate::family::parts::{self, Specs, rotary};
 #[cfg(feature = "torch")]
 use crate::family::{
@@ -13,11 +14,6 @@ use crate::torch::{
     Device,
     ops::{Rotary, RotaryPairs, Rounding, Segments},
 };
-
-/// Bounds on sizes in a configuration; far above any released model.
-pub const MAX_WIDTH: u32 = 1 << 16;
-pub const MAX_DEPTH: u32 = 512;
-const MAX_HEADS: u32 = 1 << 10;
 
 /// Epsilon of every norm.
 #[cfg(feature = "torch")]
@@ -56,16 +52,12 @@ impl Vit {
             merge: vision.u32("spatial_merge_size", 1..=16)?,
             rope_theta: rotary::theta(vision)?,
         };
-        if !this.hidden.is_multiple_of(this.heads) || !this.head_dim().is_multiple_of(4) {
-            return Err(vision.fault(format!(
-                "has {width} {} and num_heads {}: a head's width must be a whole multiple of 4",
-                this.hidden, this.heads
-            )));
-        }
+        sizes::head_dim(vision, this.hidden as u32, this.heads as u32, 4)?;
         Ok(this)
     }
 
     /// Width of one head.
+    #[cfg(feature = "torch")]
     pub fn head_dim(&self) -> usize {
         self.hidden / self.heads
     }

@@ -79,6 +79,7 @@ const MmApi table = {
     op_add,
     op_layer_norm,
     op_rms_norm,
+    op_depthwise,
     op_add_norm,
     op_gated,
     op_rotary,

@@ -37,7 +37,7 @@ struct MmSchema {
 };
 
 // Bumped whenever the table or the meaning of an entry changes.
-#define MM_API_VERSION 4u
+#define MM_API_VERSION 5u
 
 struct MmApi {
   uint32_t version;
@@ -108,6 +108,9 @@ struct MmApi {
   int32_t (*layer_norm)(MmTensor x, MmTensor weight, MmTensor bias, double eps, MmTensor* out);
   // In float32, rounded once behind the weight, which may be null.
   int32_t (*rms_norm)(MmTensor x, MmTensor weight, double eps, MmTensor* out);
+  // bias + sum over k of weight[k] * x[row + k], each column on its own: x [rows + taps - 1, columns], weight
+  // [taps, columns] -> [rows, columns]; in float32 and rounded once.
+  int32_t (*depthwise)(MmTensor x, MmTensor weight, MmTensor bias, MmTensor* out);
   // sum = x + y and its norm, an RMS norm where `bias` is null; all [rows, columns] and contiguous.
   int32_t (*add_norm)(MmTensor x, MmTensor y, MmTensor weight, MmTensor bias, double eps, MmTensor* sum,
                       MmTensor* out);

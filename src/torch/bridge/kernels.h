@@ -22,6 +22,14 @@ struct RmsNorm {
   float eps;
 };
 
+struct Depthwise {
+  const void* x;       // [rows + taps - 1, columns]
+  const void* weight;  // [taps, columns]
+  const void* bias;
+  void* y;  // [rows, columns]
+  int64_t columns, taps;
+};
+
 struct Gated {
   const void* x;  // [rows, gate | up]
   void* y;        // [rows, columns]
@@ -57,6 +65,7 @@ struct Pointwise {
 
 struct Kernels {
   void (*rms_norm[3])(const RmsNorm&, Rows);
+  void (*depthwise[3])(const Depthwise&, Rows);
   void (*gated[3])(const Gated&, Rows);
   void (*rotary[3])(const Rotary&, Rows);
   void (*interpolate[3])(const Interpolate&, Rows);

@@ -102,6 +102,31 @@ void rms_norm(const RmsNorm& job, Rows rows) {
   }
 }
 
+template <class T>
+void depthwise(const Depthwise& job, Rows rows) {
+  const int64_t n = job.columns;
+  const T* weight = static_cast<const T*>(job.weight);
+  const T* bias = static_cast<const T*>(job.bias);
+  for (int64_t r = rows.begin; r < rows.end; ++r) {
+    const T* x = static_cast<const T*>(job.x) + r * n;
+    T* y = static_cast<T*>(job.y) + r * n;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+      float lane[LANES];
+      for (int j = 0; j < LANES; ++j) lane[j] = load(bias[i + j]);
+      for (int64_t k = 0; k < job.taps; ++k) {
+        for (int j = 0; j < LANES; ++j) lane[j] += load(weight[k * n + i + j]) * load(x[k * n + i + j]);
+      }
+      for (int j = 0; j < LANES; ++j) y[i + j] = store<T>(lane[j]);
+    }
+    for (; i < n; ++i) {
+      float sum = load(bias[i]);
+      for (int64_t k = 0; k < job.taps; ++k) sum += load(weight[k * n + i]) * load(x[k * n + i]);
+      y[i] = store<T>(sum);
+    }
+  }
+}
+
 inline float gelu_tanh(float x) {
   const float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
   return x * sigmoid(2.0f * inner);
@@ -202,7 +227,7 @@ void relu_squared(const Pointwise& job, Rows elements) {
 
 #define MM_TYPES(kernel) {kernel<float>, kernel<Bf16>, kernel<_Float16>}
 const Kernels MM_KERNELS = {
-    MM_TYPES(rms_norm),    MM_TYPES(gated),      MM_TYPES(rotary),
+    MM_TYPES(rms_norm),    MM_TYPES(depthwise),  MM_TYPES(gated),        MM_TYPES(rotary),
     MM_TYPES(interpolate), MM_TYPES(quick_gelu), MM_TYPES(relu_squared),
 };
 #undef MM_TYPES

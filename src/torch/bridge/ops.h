@@ -12,6 +12,7 @@ int32_t op_activation(MmTensor x, int32_t kind, MmTensor* out);
 int32_t op_add(MmTensor a, MmTensor b, MmTensor* out);
 int32_t op_layer_norm(MmTensor x, MmTensor weight, MmTensor bias, double eps, MmTensor* out);
 int32_t op_rms_norm(MmTensor x, MmTensor weight, double eps, MmTensor* out);
+int32_t op_depthwise(MmTensor x, MmTensor weight, MmTensor bias, MmTensor* out);
 int32_t op_add_norm(MmTensor x, MmTensor y, MmTensor weight, MmTensor bias, double eps, MmTensor* sum,
                     MmTensor* out);
 int32_t op_gated(MmTensor x, int32_t activation, double limit, MmTensor* out);

@@ -14,6 +14,9 @@ namespace mm::op {
   X(rms_norm, "aten::rms_norm", "",                                                                       \
     "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> "   \
     "Tensor")                                                                                             \
+  X(conv1d, "aten::conv1d", "",                                                                           \
+    "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], SymInt[1] "       \
+    "padding=[0], SymInt[1] dilation=[1], SymInt groups=1) -> Tensor")                                    \
   X(gelu, "aten::gelu", "", "aten::gelu(Tensor self, *, str approximate=\"none\") -> Tensor")             \
   X(silu, "aten::silu", "", "aten::silu(Tensor self) -> Tensor")                                          \
   X(relu, "aten::relu", "", "aten::relu(Tensor self) -> Tensor")                                          \

@@ -5,6 +5,7 @@
 #include <torch/csrc/stable/c/shim.h>
 #include <torch/csrc/stable/stableivalue_conversions.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -109,14 +110,43 @@ struct View {
     rows = sizes[ndim - 3], heads = sizes[ndim - 2], dim = sizes[ndim - 1];
     row_stride = strides[ndim - 3], head_stride = strides[ndim - 2];
   }
-  float at(int64_t row, int64_t head, int64_t i) const {
-    const char* place = data + (row * row_stride + head * head_stride + i) * (dtype == 0 ? 4 : 2);
-    float value = 0.0f;
-    if (dtype == 0) return *reinterpret_cast<const float*>(place);
-    host_widen(place, &value, 1, dtype);
-    return value;
+  // Rows [begin, end) of one head, in float32.
+  std::vector<float> rows_of(int64_t head, int64_t begin, int64_t end) const {
+    std::vector<float> wide(static_cast<size_t>((end - begin) * dim));
+    for (int64_t row = begin; row < end; ++row) {
+      const char* from = data + (row * row_stride + head * head_stride) * (dtype == 0 ? 4 : 2);
+      float* to = wide.data() + (row - begin) * dim;
+      if (dtype == 0) std::copy_n(reinterpret_cast<const float*>(from), dim, to);
+      if (dtype != 0) host_widen(from, to, dim, dtype);
+    }
+    return wide;
   }
 };
+
+// Softmax attention of one head; `give` takes each row of the result.
+template <class Give>
+void attend(const std::vector<float>& q, const std::vector<float>& k, const std::vector<float>& v,
+            int64_t dim, float scale, const Give& give) {
+  const int64_t rows = static_cast<int64_t>(q.size()) / dim;
+  std::vector<float> scores(static_cast<size_t>(rows)), sum(static_cast<size_t>(dim));
+  for (int64_t row = 0; row < rows; ++row) {
+    float largest = -INFINITY, total = 0.0f;
+    for (int64_t other = 0; other < rows; ++other) {
+      float score = 0.0f;
+      for (int64_t i = 0; i < dim; ++i) score += q[row * dim + i] * k[other * dim + i];
+      scores[other] = score * scale;
+      largest = std::max(largest, scores[other]);
+    }
+    std::fill(sum.begin(), sum.end(), 0.0f);
+    for (int64_t other = 0; other < rows; ++other) {
+      const float share = std::exp(scores[other] - largest);
+      total += share;
+      for (int64_t i = 0; i < dim; ++i) sum[i] += share * v[other * dim + i];
+    }
+    for (float& value : sum) value /= total;
+    give(row, sum.data());
+  }
+}
 
 int32_t attention(const MmCudaAttention* job, void* out[5], bool flash) {
   const View q(job->q), k(job->k), v(job->v);
@@ -144,30 +174,14 @@ int32_t attention(const MmCudaAttention* job, void* out[5], bool flash) {
   aoti_torch_get_data_ptr(result, &to);
   for (int64_t s = 0; s + 1 < segments; ++s) {
     if (edges[s + 1] - edges[s] > job->longest) return 1;
-    for (int64_t row = edges[s]; row < edges[s + 1]; ++row) {
-      for (int64_t head = 0; head < q.heads; ++head) {
-        std::vector<double> scores;
-        double largest = -INFINITY, total = 0.0;
-        for (int64_t other = edges[s]; other < edges[s + 1]; ++other) {
-          double score = 0.0;
-          for (int64_t i = 0; i < q.dim; ++i) score += double{q.at(row, head, i)} * k.at(other, head, i);
-          scores.push_back(score * job->scale);
-          largest = std::max(largest, scores.back());
-        }
-        for (double& score : scores) total += score = std::exp(score - largest);
-        for (int64_t i = 0; i < q.dim; ++i) {
-          double sum = 0.0;
-          for (size_t other = 0; other < scores.size(); ++other) {
-            sum += scores[other] * v.at(edges[s] + static_cast<int64_t>(other), head, i);
-          }
-          const float value = static_cast<float>(sum / total);
-          const int64_t place = (row * q.heads + head) * q.dim + i;
-          if (q.dtype == 0)
-            static_cast<float*>(to)[place] = value;
-          else
-            host_round(&value, static_cast<uint16_t*>(to) + place, 1, q.dtype);
-        }
-      }
+    for (int64_t head = 0; head < q.heads; ++head) {
+      attend(q.rows_of(head, edges[s], edges[s + 1]), k.rows_of(head, edges[s], edges[s + 1]),
+             v.rows_of(head, edges[s], edges[s + 1]), q.dim, static_cast<float>(job->scale),
+             [&](int64_t row, const float* values) {
+               const int64_t place = ((edges[s] + row) * q.heads + head) * q.dim;
+               if (q.dtype == 0) std::copy_n(values, q.dim, static_cast<float*>(to) + place);
+               if (q.dtype != 0) host_round(values, static_cast<uint16_t*>(to) + place, q.dim, q.dtype);
+             });
     }
   }
   // The log-sum that the real ones give too.

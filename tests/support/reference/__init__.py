@@ -27,6 +27,7 @@ MODULES = {
     "kimi": "kimi",
     "kimi_k25": "kimi",
     "inkling": "inkling",
+    "muse_audio": "muse_audio",
     "muse_glimmer": "muse",
     "muse_vision": "muse",
     "nemotron35": "nemotron",

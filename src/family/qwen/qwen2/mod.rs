@@ -4,11 +4,12 @@
 mod tower;
 
 use super::Generation;
-use super::vit::{MAX_WIDTH, Vit};
+use super::vit::Vit;
 use crate::Result;
 use crate::checkpoint::{Node, TensorSpec};
 use crate::family::Options;
 use crate::family::parts::Specs;
+use crate::family::parts::sizes::MAX_WIDTH;
 
 /// The hyperparameters of one checkpoint.
 #[derive(Clone, Debug)]

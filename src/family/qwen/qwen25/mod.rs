@@ -4,11 +4,12 @@
 mod tower;
 
 use super::Generation;
-use super::vit::{MAX_DEPTH, MAX_WIDTH, Vit};
+use super::vit::Vit;
 use crate::Result;
 use crate::checkpoint::{Node, TensorSpec};
 use crate::family::Options;
 use crate::family::parts::Specs;
+use crate::family::parts::sizes::{MAX_DEPTH, MAX_WIDTH};
 
 /// Widest attention window that a configuration may ask for, in pixels.
 const MAX_WINDOW: u32 = 1 << 16;

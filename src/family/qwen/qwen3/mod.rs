@@ -6,10 +6,11 @@
 mod tower;
 
 use super::Generation;
-use super::vit::{MAX_DEPTH, MAX_WIDTH, Vit};
+use super::vit::Vit;
 use crate::Result;
 use crate::checkpoint::{Node, TensorSpec};
 use crate::family::parts::Specs;
+use crate::family::parts::sizes::{MAX_DEPTH, MAX_WIDTH};
 use crate::family::{Deepstack, Options};
 
 /// Longest side of the table of positions.
