@@ -151,7 +151,7 @@ impl Directory {
         if head(&key) != hash || prefix != self::prefix(&key) {
             return Err(damaged());
         }
-        let entry = format::read(&mut file, status.len().saturating_sub(PREFIX as u64))?;
+        let entry = format::read(&mut file, &key.0, status.len().saturating_sub(PREFIX as u64))?;
         if file.read(&mut [0])? != 0 {
             return Err(damaged());
         }
@@ -193,7 +193,7 @@ impl Directory {
             options.write(true).create(true).truncate(true).mode(0o600).custom_flags(flags).open(path)?;
         let mut writer = BufWriter::with_capacity(PREFIX, file);
         writer.write_all(&prefix(key))?;
-        format::write(&value.0, &mut writer)?;
+        format::write(&value.0, &key.0, &mut writer)?;
         let file: File = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok(file.metadata()?.len())
     }

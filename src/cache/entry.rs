@@ -97,11 +97,11 @@ impl Stored {
 
 impl Code for Stored {
     fn encode(&self, writer: &mut impl Write) -> foyer::Result<()> {
-        format::write(&self.0, writer).map_err(foyer::Error::io_error)
+        format::write(&self.0, &[], writer).map_err(foyer::Error::io_error)
     }
 
     fn decode(reader: &mut impl Read) -> foyer::Result<Self> {
-        let entry = format::read(reader, u64::MAX).map_err(foyer::Error::io_error)?;
+        let entry = format::read(reader, &[], u64::MAX).map_err(foyer::Error::io_error)?;
         Ok(Self(Arc::new(entry)))
     }
 

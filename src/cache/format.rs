@@ -7,7 +7,7 @@
 //!       tensors u8; of each: name, element type and axes u8 each, then its sizes u64
 //!       grids u32; of each: frames, height, width u32
 //!       offsets u32; of each: u64
-//!       checksum of the tensors' bytes, then of all before it; 16 bytes each
+//!       checksum of the tensors' bytes, then of the key and all before it; 16 bytes each
 //!       zeros
 //! 4096n the tensors' bytes, one after the other, up to the end of the file
 //! ```
@@ -52,8 +52,17 @@ pub fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     XxHash3_128::oneshot(bytes).to_le_bytes()
 }
 
-/// Writes `entry`. Errors of kind `InvalidInput` say that it has no form on disk.
-pub fn write(entry: &Entry, writer: &mut impl Write) -> Result<()> {
+/// Checksum of a header that is good for the entry of `key` alone: a file that is written over while it is read must
+/// not give another's tensors.
+fn seal(key: &[u8], header: &[u8]) -> [u8; CHECKSUM] {
+    let mut hash = XxHash3_128::new();
+    hash.write(key);
+    hash.write(header);
+    hash.finish_128().to_le_bytes()
+}
+
+/// Writes the `entry` of `key`. Errors of kind `InvalidInput` say that it has no form on disk.
+pub fn write(entry: &Entry, key: &[u8], writer: &mut impl Write) -> Result<()> {
     let other = |_| Error::new(ErrorKind::InvalidInput, "a tensor cannot be stored");
     let unfit = || Error::new(ErrorKind::InvalidInput, "an entry does not fit the format");
     let payloads = entry.tensors.iter().map(|(_, tensor)| tensor.host_bytes().map_err(other));
@@ -87,7 +96,7 @@ pub fn write(entry: &Entry, writer: &mut impl Write) -> Result<()> {
     let mut hash = XxHash3_128::new();
     payloads.iter().for_each(|bytes| hash.write(bytes));
     header.extend(hash.finish_128().to_le_bytes());
-    header.extend(checksum(&header));
+    header.extend(seal(key, &header));
     header.resize(header.len().next_multiple_of(PAGE), 0);
     writer.write_all(&header)?;
     payloads.iter().try_for_each(|bytes| writer.write_all(bytes))
@@ -116,15 +125,15 @@ impl Fields<'_> {
     }
 }
 
-/// Reads an entry of which at most `available` bytes are there, header included.
-pub fn read(reader: &mut impl Read, available: u64) -> Result<Entry> {
+/// Reads the entry of `key`, of which at most `available` bytes are there, header included.
+pub fn read(reader: &mut impl Read, key: &[u8], available: u64) -> Result<Entry> {
     let (header, length) = read_header(reader)?;
     let (fields, checksums) =
         header.split_at_checked(length).ok_or_else(|| damaged("no room for a header"))?;
     let (payload_sum, rest) = checksums.split_first_chunk().ok_or_else(|| damaged("no checksum"))?;
     let header_sum = rest.first_chunk::<CHECKSUM>().ok_or_else(|| damaged("no checksum"))?;
     let sealed = header.get(..length + CHECKSUM).unwrap_or_default();
-    if checksum(sealed) != *header_sum {
+    if seal(key, sealed) != *header_sum {
         return Err(damaged("the header's checksum differs"));
     }
     if rest.iter().skip(CHECKSUM).any(|&byte| byte != 0) {

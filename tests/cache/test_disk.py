@@ -238,8 +238,8 @@ def test_pipes_and_folders_in_place_of_entries(open_cached: Open, disk: Path) ->
     assert encoder.cache_stats()["misses"] == 3
 
 
-def test_a_valid_entry_of_another_shape_is_not_served(open_cached: Open, disk: Path) -> None:
-    """An entry whose checksums agree, under the key of an image that it does not fit."""
+def test_an_entry_under_another_key_is_not_served(open_cached: Open, disk: Path) -> None:
+    """Another's whole entry behind this one's key, as a file has it that is written over while it is read."""
     expected = filled(open_cached, disk)
     small, large = sorted(entries(disk), key=lambda path: path.stat().st_size)[:: len(SOURCES) - 1]
     body = large.read_bytes()[4096:]
