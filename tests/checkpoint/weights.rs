@@ -354,7 +354,7 @@ fn values_that_are_not_finite() {
         let end = values.len() - bytes.len();
         values[end..].copy_from_slice(&bytes);
         let text = sentence(with_values(dtype, &values).check_finite());
-        assert!(text.ends_with("1 damaged: \"a\" holds NaN or infinity"), "{text}");
+        assert!(text.ends_with("1 damaged: \"model.visual.a\" holds NaN or infinity"), "{text}");
     }
     let largest = [f32::MAX.to_le_bytes(), f32::MIN.to_le_bytes()].concat();
     with_values("F32", &largest).check_finite().unwrap();
