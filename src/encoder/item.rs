@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::admission::Cost;
 use super::ticket::Reply;
 use crate::Result;
-use crate::family::Grid;
+use crate::family::{Grid, Modality};
 use crate::pixels::PixelValues;
 use crate::torch::{Device, Event, Tensor};
 
@@ -123,6 +123,14 @@ pub(super) struct Item {
 }
 
 impl Item {
+    /// The grids that a result names: sound has none, although its tokens are planned on one.
+    pub fn named_grids(&self, modality: Modality) -> &[Grid] {
+        match modality {
+            Modality::Image => &self.grids,
+            Modality::Audio => &[],
+        }
+    }
+
     /// Rows of the embeddings.
     pub fn tokens(&self) -> usize {
         self.offsets.last().copied().unwrap_or(0)
