@@ -83,9 +83,9 @@ impl Encoded {
         Ok(self)
     }
 
-    /// The same result for another: tensors of its own over the same memory.
+    /// The same result, in host memory, for another: tensors of its own over the same memory.
     pub(super) fn shared(&self) -> Result<Self> {
-        let tensors = self.tensors.iter().map(|(name, tensor)| Ok((*name, tensor.alias()?)));
+        let tensors = self.tensors.iter().map(|(name, tensor)| Ok((*name, tensor.contiguous()?.alias()?)));
         Ok(Self {
             tensors: tensors.collect::<Result<_>>()?,
             ready: self.ready.clone(),
