@@ -313,7 +313,7 @@ def torch_version() -> tuple[int, int, int]:
     """(major, minor, patch) of the running LibTorch."""
 
 def live_tensors() -> int:
-    """Tensors that the library owns at this moment; results that Python took do not count."""
+    """Tensors that the library owns at this moment; of results that Python took, those alone whose memory is shared."""
 
 def op_schemas() -> list[tuple[str, str, str]]:
     """(name, overload, schema) of every ATen operator that the bridge calls through the dispatcher."""

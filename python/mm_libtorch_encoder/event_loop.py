@@ -16,7 +16,7 @@ from . import _native
 
 
 class _Desk:
-    """The calls of one event loop that wait for their answers."""
+    """The calls of one event loop that wait for their answers. The loop keeps it, as the reader of its mailbox."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.mailbox = _native.Mailbox()
@@ -40,7 +40,18 @@ class _Desk:
                 future.set_result(None)
 
 
-_desks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Desk] = weakref.WeakKeyDictionary()
+# Weak on both sides: a desk's futures lead to their loop, which a strong reference here would keep for ever if it was
+# closed while calls were under way, and with it their results and the mailbox's file descriptors.
+_desks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[_Desk]] = weakref.WeakKeyDictionary()
+
+
+def _desk_of(loop: asyncio.AbstractEventLoop) -> _Desk:
+    known = _desks.get(loop)
+    desk = None if known is None else known()
+    if desk is None:
+        desk = _Desk(loop)
+        _desks[loop] = weakref.ref(desk)
+    return desk
 
 
 async def outcomes(
@@ -50,9 +61,7 @@ async def outcomes(
     if not sources:
         return []
     loop = asyncio.get_running_loop()
-    desk = _desks.get(loop)
-    if desk is None:
-        desk = _desks[loop] = _Desk(loop)
+    desk = _desk_of(loop)
     token, future = desk.open(loop)
     timer: asyncio.TimerHandle | None = None
     requests: _native.Requests | None = None

@@ -35,7 +35,7 @@ impl Entry {
         let mut bytes = 0;
         let copied = tensors.iter().map(|(name, tensor)| {
             let (shape, dtype) = (tensor.shape()?, tensor.dtype()?);
-            let source = tensor.alias()?.to_device(device, Device::Cpu)?.contiguous()?;
+            let source = tensor.share()?.to_device(device, Device::Cpu)?.contiguous()?;
             let source = source.host_bytes()?;
             let mut buffer = HostBuffer::new(source.len())?;
             buffer.bytes_mut().copy_from_slice(source);
@@ -46,7 +46,8 @@ impl Entry {
         Ok(Self { tensors, grids: grids.to_vec(), offsets: offsets.to_vec(), bytes })
     }
 
-    /// Tensors over the stored memory, "embeddings" first. They keep it alive on their own.
+    /// Tensors over the stored memory, "embeddings" first. They keep it alive on their own; each has a storage of its
+    /// own, so that moving one into shared memory leaves all others and what is written to disk alone.
     ///
     /// # Errors
     /// `OutOfMemory`.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::item::{Encoded, Item, Work};
 use super::queue::Queue;
 use super::stats::Counters;
-use crate::family::{Grid, Modality, Outputs, Tower};
+use crate::family::{Grid, Outputs, Tower};
 use crate::pixels::{PixelValues, Samples};
 use crate::prepare::Preprocessor;
 use crate::torch::{Device, Event, Stream, Tensor};
@@ -119,15 +119,12 @@ impl Forward {
     ) -> Encoded {
         let mut times = item.times;
         (times.forward, times.transfer) = (forward, transfer);
-        let grids = match self.preprocessor.family().input().modality() {
-            Modality::Image => item.grids.clone(),
-            Modality::Audio => Vec::new(),
-        };
+        let modality = self.preprocessor.family().input().modality();
         Encoded {
             tensors,
             ready: None,
             hash: item.hash.clone().unwrap_or_default(),
-            grids,
+            grids: item.named_grids(modality).to_vec(),
             offsets: item.offsets.clone(),
             times,
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::admission::Cost;
 use super::ticket::Reply;
 use crate::Result;
-use crate::family::Grid;
+use crate::family::{Grid, Modality};
 use crate::pixels::PixelValues;
 use crate::torch::{Device, Event, Tensor};
 
@@ -83,9 +83,9 @@ impl Encoded {
         Ok(self)
     }
 
-    /// The same result for another: tensors of its own over the same memory.
+    /// The same result, in host memory, for another: tensors of its own over the same memory.
     pub(super) fn shared(&self) -> Result<Self> {
-        let tensors = self.tensors.iter().map(|(name, tensor)| Ok((*name, tensor.alias()?)));
+        let tensors = self.tensors.iter().map(|(name, tensor)| Ok((*name, tensor.contiguous()?.alias()?)));
         Ok(Self {
             tensors: tensors.collect::<Result<_>>()?,
             ready: self.ready.clone(),
@@ -123,6 +123,14 @@ pub(super) struct Item {
 }
 
 impl Item {
+    /// The grids that a result names: sound has none, although its tokens are planned on one.
+    pub fn named_grids(&self, modality: Modality) -> &[Grid] {
+        match modality {
+            Modality::Image => &self.grids,
+            Modality::Audio => &[],
+        }
+    }
+
     /// Rows of the embeddings.
     pub fn tokens(&self) -> usize {
         self.offsets.last().copied().unwrap_or(0)

@@ -32,8 +32,8 @@ pub(super) fn start(
 fn run(queue: &Queue, preprocessor: &Preprocessor, dtype: Dtype) {
     while let Some(mut item) = queue.next_to_prepare() {
         let prepared = catch_unwind(AssertUnwindSafe(|| {
-            let columns = preprocessor.family().embedding_columns();
-            if item.reply.landing().is_some_and(|landing| landing.load(&item, columns, dtype)) {
+            let family = preprocessor.family();
+            if item.reply.landing().is_some_and(|landing| landing.load(&item, family, dtype)) {
                 return Ok(true);
             }
             prepare(&mut item, preprocessor, dtype).map(|()| false)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::item::{Encoded, Item, Times};
 use super::ticket::{Reply, Ticket};
 use crate::cache::{Cache, Entry, FlightId, Flights, Waiting};
+use crate::family::Family;
 use crate::torch::Device;
 use crate::{Dtype, Error, Result};
 
@@ -80,12 +81,12 @@ impl Landing {
     }
 
     /// Answers all from disk, if the entry there can be `item`'s result.
-    pub fn load(&self, item: &Item, columns: usize, dtype: Dtype) -> bool {
+    pub fn load(&self, item: &Item, family: &dyn Family, dtype: Dtype) -> bool {
         let cache = &self.shared.cache;
         if !cache.on_disk(&self.id.key) {
             return false;
         }
-        let Some(entry) = cache.load(&self.id.key, |entry| fits(entry, item, columns, dtype)) else {
+        let Some(entry) = cache.load(&self.id.key, |entry| fits(entry, item, family, dtype)) else {
             cache.missed();
             return false;
         };
@@ -135,11 +136,11 @@ impl Landing {
 }
 
 /// Whether `entry` can be what `item` gives.
-fn fits(entry: &Entry, item: &Item, columns: usize, dtype: Dtype) -> bool {
+fn fits(entry: &Entry, item: &Item, family: &dyn Family, dtype: Dtype) -> bool {
     let shape = entry.embeddings().and_then(|embeddings| embeddings.shape());
-    entry.grids() == item.grids
+    entry.grids() == item.named_grids(family.input().modality())
         && entry.offsets() == item.offsets
-        && shape.is_ok_and(|shape| shape == [item.tokens(), columns])
+        && shape.is_ok_and(|shape| shape == [item.tokens(), family.embedding_columns()])
         && entry.has_dtype(dtype)
 }
 

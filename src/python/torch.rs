@@ -21,7 +21,7 @@ fn torch_version() -> PyResult<(u8, u8, u8)> {
     Ok(torch::torch_version()?)
 }
 
-/// Tensors that the library owns at this moment; results that Python took do not count.
+/// Tensors that the library owns at this moment; of results that Python took, those alone whose memory is shared.
 #[pyfunction]
 fn live_tensors() -> PyResult<i64> {
     Ok(torch::live_tensors()?)

@@ -80,6 +80,12 @@ fn place(device: Device) -> (i32, i32) {
     }
 }
 
+/// LibTorch's call when the last tensor over an alias's storage dies, on any thread.
+unsafe extern "C" fn release_owner(_data: *mut c_void, context: *mut c_void) {
+    // SAFETY: `context` is the box that `alias` gave away, and comes back once.
+    drop(unsafe { Box::from_raw(context.cast::<Tensor>()) });
+}
+
 /// Shape for LibTorch; sizes here are far below `i64::MAX`.
 fn sizes(shape: &[usize]) -> Vec<i64> {
     shape.iter().map(|&n| n as i64).collect()
@@ -219,10 +225,20 @@ impl Tensor {
         })
     }
 
-    /// A tensor of its own over the same memory: what its owner does to shape or attributes stays with it.
+    /// A tensor and a storage of its own over the memory of this contiguous one in host memory, which it keeps alive.
+    ///
+    /// What its owner does to shape, attributes or storage stays with it. A view shares the storage, whose memory
+    /// `share_memory_` replaces and frees, while others read it.
     pub fn alias(&self) -> Result<Self> {
-        let (shape, strides) = self.geometry()?;
-        self.view(&shape, &strides, 0)
+        if self.device()? != Device::Cpu {
+            return Err(Error::internal("only a tensor in host memory has aliases"));
+        }
+        // An error unless this tensor is contiguous.
+        self.host_bytes()?;
+        let (shape, dtype, data) = (self.shape()?, self.dtype()?, self.data()?);
+        let context = Box::into_raw(Box::new(self.share()?)).cast::<c_void>();
+        // SAFETY: `data` has elements for the shape, and lives until `release_owner` drops the reference to its tensor.
+        unsafe { Self::adopt(data, &shape, dtype, release_owner, context) }
     }
 
     /// The bytes of a contiguous tensor on the host.

@@ -13,6 +13,7 @@ from typing import Any
 import checkpoints
 import images
 import pytest
+import sounds
 import torch
 
 from mm_libtorch_encoder import Encoder
@@ -79,6 +80,20 @@ def test_each_dtype_comes_back(open_cached: Open, disk: Path, dtype: str) -> Non
     encoder = open_cached(disk, dtype=dtype)
     assert same(tensors(encoder, SOURCES), expected)
     assert encoder.cache_stats()["disk_hits"] == 6
+
+
+def test_sound_comes_back(open_cached: Open, demo_checkpoint: Callable[[str], Path], disk: Path) -> None:
+    source = sounds.wav(sounds.noise(5000))
+    options = {"checkpoint": demo_checkpoint("muse_audio"), "family": "muse_audio"}
+    encoder = open_cached(disk, **options)
+    (first,) = encoder.generate(source)
+    encoder.close()
+    encoder = open_cached(disk, **options)
+    (again,) = encoder.generate(source)
+    stats = encoder.cache_stats()
+    assert (stats["disk_hits"], stats["misses"], stats["errors"]) == (1, 0, 0)
+    assert torch.equal(first.tensor, again.tensor) and first.metadata == again.metadata
+    assert again.metadata.grid_thws == ()
 
 
 def test_an_entry_evicted_from_memory_is_served_from_disk(open_cached: Open, disk: Path) -> None:

@@ -79,6 +79,26 @@ def test_what_a_caller_does_to_a_tensor_stays_with_it(open_cached: Open) -> None
     assert not again.requires_grad and not hasattr(again, "note")
 
 
+@pytest.mark.parametrize("entry", [2**20, 1000], ids=["kept", "bypass"])
+def test_a_result_moved_to_shared_memory_leaves_the_others_alone(open_cached: Open, entry: int) -> None:
+    """As torch.multiprocessing's queues do: the memory that others read may not be freed under them."""
+    encoder = open_cached(max_entry_bytes=entry)
+    results = encoder.generate([GOOD] * 3)
+    (moved, view, other), shared = (result.tensor for result in results), results[1].tensor.data_ptr()
+    values = view.numpy()
+    expected = values.copy()
+    assert moved.data_ptr() == shared
+    moved.share_memory_()
+    assert moved.is_shared() and moved.data_ptr() != shared
+    assert view.data_ptr() == other.data_ptr() == shared
+    assert not view.is_shared()
+    assert (values == expected).all() and torch.equal(moved, view)
+    if entry > 1000:
+        again = embeddings(encoder)
+        assert again.data_ptr() == shared and torch.equal(again, view)
+        assert live(encoder) >= view.nbytes
+
+
 def test_other_bytes_are_another_entry(open_cached: Open) -> None:
     encoder = open_cached()
     assert embeddings(encoder).data_ptr() != embeddings(encoder, images.png(90, 60, 2)).data_ptr()

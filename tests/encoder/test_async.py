@@ -237,3 +237,28 @@ def test_a_thousand_tasks_half_cancelled(encoder: Encoder) -> None:
     assert stats.completed + stats.abandoned == 81 + 1000
     gc.collect()
     assert _native.live_tensors() == before
+
+
+def test_loops_closed_with_calls_under_way_leave_nothing(encoder: Encoder) -> None:
+    """Closed without cancelling their tasks, as after an exception out of run_until_complete."""
+
+    def close_one_early() -> None:
+        loop = asyncio.new_event_loop()
+        tasks = [loop.create_task(encoder.generate_async([GOOD] * 3)) for _ in range(4)]
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        for task in tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    close_one_early()
+    gc.collect()
+    until(encoder, lambda stats: stats.queued == stats.running == stats.waiting_for_room == 0)
+    before, tensors = descriptors(), _native.live_tensors()
+    for _ in range(10):
+        close_one_early()
+    gc.collect()
+    until(encoder, lambda stats: stats.queued == stats.running == stats.waiting_for_room == 0)
+    assert (descriptors(), _native.live_tensors()) == (before, tensors)
