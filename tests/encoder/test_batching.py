@@ -11,6 +11,7 @@ import checkpoints
 import goldens
 import images
 import pytest
+import sounds
 import torch
 from load import busy, joined, until
 
@@ -21,6 +22,19 @@ FAMILIES = [path.stem for path in sorted(goldens.FOLDER.glob("*.json"))]
 # Relative L2 distance of a batched result to the single one, as docs/serving.md states it.
 BOUND = {"float32": 2e-6, "bfloat16": 1e-2}
 SIZES = [(90, 60), (300, 200), (64, 500), (200, 200), (28, 28), (333, 100)]
+SAMPLES = [2_000, 24_000, 1, 9_999, 48_001, 30_000]
+
+
+def sources_of(family: str) -> list[bytes]:
+    """Items of different lengths that the family reads."""
+    if family == "muse_audio":
+        return [sounds.Sound(samples, seed).data() for seed, samples in enumerate(SAMPLES)]
+    return [images.png(width, height, seed) for seed, (width, height) in enumerate(SIZES)]
+
+
+def long_source_of(family: str) -> bytes:
+    """An item that keeps the tower busy for a good part of a second."""
+    return sounds.Sound(2_400_000).data() if family == "muse_audio" else images.png(1200, 900)
 
 
 def distance(ours: torch.Tensor, wanted: torch.Tensor) -> float:
@@ -41,11 +55,12 @@ def batched(encoder: Encoder, sources: list[bytes]) -> list[Any]:
 
 
 class hold:
-    """Within, the tower is at a large image of the encoder's own family, for a good part of a second."""
+    """Within, the tower is at a long item."""
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
-        self.caller = threading.Thread(target=lambda: encoder.generate(images.png(1200, 900)))
+        source = long_source_of(encoder.family)
+        self.caller = threading.Thread(target=lambda: encoder.generate(source))
 
     def __enter__(self) -> None:
         self.caller.start()
@@ -60,7 +75,7 @@ class hold:
 def test_batched_results_are_within_the_bound(
     demo_checkpoint: CheckpointOf, shared_encoder: Callable[..., Encoder], family: str, dtype: str
 ) -> None:
-    sources = [images.png(width, height, seed) for seed, (width, height) in enumerate(SIZES)]
+    sources = sources_of(family)
     wanted = shared_encoder(family, dtype).generate(sources)
     name = goldens.family_of(family)
     with Encoder(demo_checkpoint(family), "demo", "cpu", name, dtype=dtype, max_batch_images=6) as encoder:
