@@ -63,7 +63,7 @@ def heading(title: str) -> str:
     """A markdown heading with machine and versions."""
     packages = ", ".join(f"{name} {number}" for name, number in versions().items())
     return (
-        f"## {title}\n\n{processor()}, {len(os.sched_getaffinity(0))} cores, {platform.release()}, {load()}; "
+        f"## {title}\n\n{processor()}, {len(os.sched_getaffinity(0))} cores, {platform.system()}, {load()}; "
         f"Python {platform.python_version()}; {packages}\n"
     )
 

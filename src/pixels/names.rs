@@ -10,21 +10,24 @@ fn find<T: Copy>(what: &str, name: &str, choices: &[(&str, T)]) -> Result<T> {
     })
 }
 
+const FILTERS: [(&str, Filter); 6] = [
+    ("nearest", Filter::Nearest),
+    ("box", Filter::Box),
+    ("bilinear", Filter::Bilinear),
+    ("hamming", Filter::Hamming),
+    ("bicubic", Filter::Bicubic),
+    ("lanczos", Filter::Lanczos),
+];
+
 impl Filter {
     /// Parses a lower-case name.
     pub fn parse(name: &str) -> Result<Self> {
-        find(
-            "filter",
-            name,
-            &[
-                ("nearest", Self::Nearest),
-                ("box", Self::Box),
-                ("bilinear", Self::Bilinear),
-                ("hamming", Self::Hamming),
-                ("bicubic", Self::Bicubic),
-                ("lanczos", Self::Lanczos),
-            ],
-        )
+        find("filter", name, &FILTERS)
+    }
+
+    /// The lower-case name.
+    pub fn name(self) -> &'static str {
+        FILTERS.iter().find(|(_, filter)| *filter == self).map_or("", |(name, _)| name)
     }
 }
 

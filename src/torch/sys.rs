@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use crate::{Error, Result};
 
 /// Must equal `MM_API_VERSION` in `bridge/api.h`.
-const API_VERSION: u32 = 5;
+const API_VERSION: u32 = 6;
 
 pub type RawTensor = *mut c_void;
 type Status = i32;
@@ -57,6 +57,7 @@ pub struct Api {
     pub shape: unsafe extern "C" fn(RawTensor, *mut i64, *mut *const i64, *mut *const i64) -> Status,
     pub dtype: unsafe extern "C" fn(RawTensor, *mut i32) -> Status,
     pub device: unsafe extern "C" fn(RawTensor, *mut i32) -> Status,
+    pub on_host: unsafe extern "C" fn(RawTensor, *mut i32) -> Status,
     pub view: unsafe extern "C" fn(RawTensor, i64, *const i64, *const i64, i64, *mut RawTensor) -> Status,
     pub contiguous: unsafe extern "C" fn(RawTensor, *mut RawTensor) -> Status,
     pub cast: unsafe extern "C" fn(RawTensor, i32, *mut RawTensor) -> Status,

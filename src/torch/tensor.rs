@@ -230,7 +230,11 @@ impl Tensor {
     /// What its owner does to shape, attributes or storage stays with it. A view shares the storage, whose memory
     /// `share_memory_` replaces and frees, while others read it.
     pub fn alias(&self) -> Result<Self> {
-        if self.device()? != Device::Cpu {
+        let mut on_host = 0;
+        let api = sys::api()?;
+        // SAFETY: the handle is live and `on_host` is writable.
+        sys::check("on_host", unsafe { (api.on_host)(self.raw(), &mut on_host) }, api)?;
+        if on_host == 0 {
             return Err(Error::internal("only a tensor in host memory has aliases"));
         }
         // An error unless this tensor is contiguous.

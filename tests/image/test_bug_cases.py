@@ -157,12 +157,16 @@ def test_a_jpeg_without_its_end_marker_is_judged_as_pillow_judges_it(quality: in
 def test_vllm_47010_png_bomb() -> None:
     data = large_png(14_000, 14_000)
     assert len(data) < 600_000
-    start = time.thread_time()
-    with pytest.raises(
-        _native.MediaError, match=r"14000x14000 has 196000000 pixels, over the limit of 134217728"
-    ):
-        _native.decode_image(data)
-    assert time.thread_time() - start < 0.001
+    times = []
+    for _ in range(20):
+        start = time.thread_time()
+        with pytest.raises(
+            _native.MediaError, match=r"14000x14000 has 196000000 pixels, over the limit of 134217728"
+        ):
+            _native.decode_image(data)
+        times.append(time.thread_time() - start)
+    # Decoding takes more than a hundred times as long on any machine.
+    assert min(times) < 0.001
     with pytest.raises(_native.MediaError, match="144000000 pixels"):
         _native.decode_image(claims(12_000, 12_000)["png"])
 

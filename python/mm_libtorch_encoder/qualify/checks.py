@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 
-import mm_libtorch_encoder
-
-from ..encoder import Encoder
-from .context import Context, NotRun, difference, embeddings, picture, within
+from ..cache import CacheConfig
+from .context import Context, difference, embeddings, picture, within
 from .transformers_tower import TransformersTower
 
 SIZES = ((224, 224), (448, 333), (97, 610))
@@ -97,15 +94,18 @@ def replicas(context: Context) -> str:
 
 
 def caching(context: Context) -> str:
-    """A second encoding of the same bytes comes from the cache, with the same bits, from disk too."""
-    config = getattr(mm_libtorch_encoder, "CacheConfig", None)
-    if config is None or "cache" not in inspect.signature(Encoder.__init__).parameters:
-        raise NotRun("this build has no cache")
+    """The same bytes again come from memory, and for another encoder from disk, with the same bits."""
     source = picture(*SIZES[0])
     with tempfile.TemporaryDirectory(prefix="mm-qualify-") as folder:
-        cache = config(memory_bytes=1 << 28, disk_path=Path(folder), disk_bytes=1 << 28)
+        cache = CacheConfig(1 << 28, Path(folder), 1 << 28, max_entry_bytes=1 << 26)
         with context.encoder(cache=cache) as encoder:
             (first,), (second,) = embeddings(encoder, source), embeddings(encoder, source)
-            assert torch.equal(first.cpu(), second.cpu()), "the cache gave other bits"
-            facts = getattr(encoder, "cache_stats")()  # noqa: B009  (there is none without a cache)
-    return f"the second result had the same bits ({facts})"
+            assert torch.equal(first, second), "memory gave other bits"
+            hits = encoder.cache_stats()["memory_hits"]
+            assert hits == 1, f"{hits} hits in memory instead of 1"
+        with context.encoder(cache=cache) as encoder:
+            (third,) = embeddings(encoder, source)
+            assert torch.equal(first, third), "the disk gave other bits"
+            hits = encoder.cache_stats()["disk_hits"]
+            assert hits == 1, f"{hits} hits on disk instead of 1"
+    return "a hit in memory and one on disk had the bits of the first result"

@@ -71,7 +71,8 @@ impl Passes {
         check_intermediate(width as usize, view.height())?;
         if !matches!(filter, Filter::Bilinear | Filter::Bicubic) {
             return Err(Error::argument(format!(
-                "ATen's float32 arithmetic is offered for bilinear and bicubic, not for {filter:?}"
+                "ATen's float32 arithmetic is offered for bilinear and bicubic, not for {}",
+                filter.name()
             )));
         }
         let axis = |input, output| (input != output).then(|| taps(input, output, filter));

@@ -128,7 +128,8 @@ impl Resampler {
             }
             (Arithmetic::TorchvisionU8, Filter::Box | Filter::Hamming) => {
                 return Err(Error::argument(format!(
-                    "torchvision's arithmetic is offered for nearest, bilinear, bicubic and lanczos, not for {filter:?}"
+                    "torchvision's arithmetic is offered for nearest, bilinear, bicubic and lanczos, not for {}",
+                    filter.name()
                 )));
             }
             (Arithmetic::TorchvisionU8, _) => {

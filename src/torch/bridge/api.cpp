@@ -71,6 +71,7 @@ const MmApi table = {
     tensor_shape,
     tensor_dtype,
     tensor_device,
+    tensor_on_host,
     tensor_view,
     tensor_contiguous,
     tensor_cast,

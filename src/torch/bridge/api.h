@@ -37,7 +37,7 @@ struct MmSchema {
 };
 
 // Bumped whenever the table or the meaning of an entry changes.
-#define MM_API_VERSION 5u
+#define MM_API_VERSION 6u
 
 struct MmApi {
   uint32_t version;
@@ -87,6 +87,8 @@ struct MmApi {
   int32_t (*dtype)(MmTensor tensor, int32_t* out);
   // The number of its CUDA device; -1: the host.
   int32_t (*device)(MmTensor tensor, int32_t* out);
+  // 1: its memory is the host's, which `device` does not tell where a double stands for CUDA.
+  int32_t (*on_host)(MmTensor tensor, int32_t* out);
   int32_t (*view)(MmTensor tensor, int64_t ndim, const int64_t* sizes, const int64_t* strides, int64_t offset,
                   MmTensor* out);
   int32_t (*contiguous)(MmTensor tensor, MmTensor* out);

@@ -123,6 +123,14 @@ int32_t tensor_device(MmTensor tensor, int32_t* out) {
   return guarded([&] { *out = on_cuda(raw(tensor)) ? device_index(raw(tensor)) : -1; });
 }
 
+int32_t tensor_on_host(MmTensor tensor, int32_t* out) {
+  return guarded([&] {
+    int32_t type = 0;
+    check(aoti_torch_get_device_type(raw(tensor), &type), "device type");
+    *out = type == aoti_torch_device_type_cpu();
+  });
+}
+
 int32_t tensor_view(MmTensor tensor, int64_t ndim, const int64_t* sizes, const int64_t* strides,
                     int64_t offset, MmTensor* out) {
   return guarded(

@@ -18,6 +18,7 @@ int32_t tensor_data(MmTensor tensor, void** out);
 int32_t tensor_shape(MmTensor tensor, int64_t* ndim, const int64_t** sizes, const int64_t** strides);
 int32_t tensor_dtype(MmTensor tensor, int32_t* out);
 int32_t tensor_device(MmTensor tensor, int32_t* out);
+int32_t tensor_on_host(MmTensor tensor, int32_t* out);
 int32_t tensor_view(MmTensor tensor, int64_t ndim, const int64_t* sizes, const int64_t* strides,
                     int64_t offset, MmTensor* out);
 int32_t tensor_contiguous(MmTensor tensor, MmTensor* out);
