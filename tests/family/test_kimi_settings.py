@@ -195,7 +195,9 @@ def test_a_processors_file_without_its_object(tmp_path: Path, demo_checkpoint: C
     with pytest.raises(CheckpointError, match="media_proc_cfg is missing"):
         _native.Processor(folder, "")
     file.unlink()
-    with pytest.raises(CheckpointError, match=r"neither processor_config\.json nor preprocessor_config\.json"):
+    with pytest.raises(
+        CheckpointError, match=r"neither processor_config\.json nor preprocessor_config\.json"
+    ):
         _native.Processor(folder, "")
 
 
