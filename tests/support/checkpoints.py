@@ -135,18 +135,22 @@ def random_weight(name: str, shape: tuple[int, ...], seed: int) -> torch.Tensor:
     return 1 + 0.1 * value if norm else 0.8 / math.sqrt(math.prod(shape[1:])) * value
 
 
-def published_width(family: str, folder: Path, seed: int = 0, depth: int = 4) -> Path:
-    """A seeded bfloat16 checkpoint as wide as the released one, of `depth` blocks where their number is free."""
+def published_width(family: str, folder: Path, seed: int = 0, depth: int = 4, **values: Any) -> Path:
+    """A seeded bfloat16 checkpoint as wide as the released one, of `depth` blocks where their number is free.
+
+    Further `values` of vision_config make it another.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         demo = Path(scratch) / "demo"
         _native.make_checkpoint(family, demo)
         config = json.loads((demo / "config.json").read_text("utf-8"))
-    for section, values in PUBLISHED[family].items():
-        (config[section] if section else config).update(values)
+    for section, published in PUBLISHED[family].items():
+        (config[section] if section else config).update(published)
     vision = config["vision_config"]
     for key in {"depth", "num_hidden_layers", "vt_num_hidden_layers"} & vision.keys():
         vision[key] = depth
     if "layer_types" in vision:
         vision["layer_types"] = (vision["layer_types"] * depth)[-depth:]
+    vision.update(values)
     _native.make_checkpoint(family, folder, seed, files={"config.json": json.dumps(config)})
     return folder
