@@ -7,7 +7,8 @@ import atexit
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,8 @@ from .stats import EncoderStats, Histogram  # noqa: E402
 _native.open_bridge(Path(__file__).with_name("libmm_torch.so"))
 
 _take: Callable[[int], list[Any]] = torch.ops.mm_libtorch_encoder.take.default
+# One object for each call that waits or takes its results; the exit waits for them.
+_calls: set[object] = set()
 _open_encoders: weakref.WeakSet[Encoder] = weakref.WeakSet()
 # What can be expected of one image; far above any plan, and a number that native code can hold.
 _MOST_TOKENS = 2**31 - 1
@@ -184,8 +187,9 @@ class Encoder:
         """
         sources, counts = _checked_images(images, expected_tokens)
         consumer = devices.Consumer(self.device)
-        outcomes = self._native.generate(sources, counts, _checked_timeout(timeout))
-        return self._results(outcomes, return_errors, consumer)
+        with _counted():
+            outcomes = self._native.generate(sources, counts, _checked_timeout(timeout))
+            return self._results(outcomes, return_errors, consumer)
 
     async def generate_async(
         self,
@@ -460,6 +464,17 @@ def _checked_counts(counts: Iterable[int], items: int) -> list[int]:
     return checked
 
 
+@contextmanager
+def _counted() -> Iterator[None]:
+    """Counts a call to its end: taking a result passes through LibTorch, which lets go of the GIL."""
+    call = object()
+    _calls.add(call)
+    try:
+        yield
+    finally:
+        _calls.discard(call)
+
+
 @atexit.register
 def _close_all() -> None:
     """At interpreter exit, before LibTorch is torn down, no worker may be inside it."""
@@ -474,5 +489,5 @@ def _close_all() -> None:
     # All calls have their answers now. A daemon thread that were still in native code when the interpreter ends would
     # be torn out of it, which ends the process by a signal.
     end = time.monotonic() + _LAST_CALLS_SECONDS
-    while any(encoder._native.calls for encoder in closed) and time.monotonic() < end:
+    while (_calls or any(encoder._native.calls for encoder in closed)) and time.monotonic() < end:
         time.sleep(0.001)
