@@ -8,32 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from scripts import Outcome, finish, run, start
+from scripts import FORKED, Outcome, finish, run, start
 
 CheckpointOf = Callable[[str], Path]
 
-OPENED = """
-import asyncio, gc, os, signal, sys, threading, time, warnings
+OPENED = (
+    FORKED
+    + """
+import asyncio, gc, os, signal, sys, threading, time
 import images, load
 from mm_libtorch_encoder import Encoder, EncoderClosed, _native
-warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
 encoder = Encoder(sys.argv[1], "demo", "cpu", dtype="float32", replicas_per_gpu=3, queue_depth=8, max_batch_images=2)
 good = images.png(90, 60, 1)
-def forked(work, patience=60):
-    "Runs `work` in a forked child that exits as an interpreter does; its exit code, or 'hangs'."
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        work()
-        sys.exit(0)
-    end = time.monotonic() + patience
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done: return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL); os.waitpid(child, 0)
-    return "hangs"
 """
+)
 
 
 def opened(checkpoint_of: CheckpointOf, body: str) -> Outcome:
@@ -79,7 +67,7 @@ def test_exit_while_callers_wait_for_room(demo_checkpoint: CheckpointOf, daemon:
     body = f"""
 def work():
     try: encoder.generate([good] * 3000)
-    except EncoderClosed: print("closed", flush=True)
+    except EncoderClosed: os.write(1, b"closed\\n")  # at once or not at all
 thread = threading.Thread(target=work, daemon={daemon})
 thread.start()
 load.until(encoder, lambda stats: stats.waiting_for_room > 0)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from scripts import Outcome, finish, run, start
+from scripts import FORKED, Outcome, finish, run, start
 
 CheckpointOf = Callable[[str], Path]
 
@@ -185,25 +185,6 @@ encoder.close()
 
 
 # Fork
-
-
-FORKED = """
-import warnings; warnings.simplefilter("ignore", DeprecationWarning)
-def forked(work, patience=60):
-    "Runs `work` in a forked child that exits as an interpreter does; its exit code, or 'hangs'."
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        work()
-        sys.exit(0)
-    end = time.monotonic() + patience
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done: return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL); os.waitpid(child, 0)
-    return "hangs"
-"""
 
 
 def test_a_forked_child_is_told_at_once(demo_checkpoint: CheckpointOf) -> None:

@@ -11,6 +11,26 @@ from pathlib import Path
 
 TIMEOUT = 120  # seconds; a loaded machine needs many to import Torch alone
 
+# The beginning of a program that forks: `forked(work)`.
+FORKED = """
+import os, signal, sys, time, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # a fork beside threads
+def forked(work, patience=60):
+    "Runs `work` in a forked child that exits as an interpreter does; its exit code, or 'hangs'."
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        work()
+        sys.exit(0)
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done: return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL); os.waitpid(child, 0)
+    return "hangs"
+"""
+
 
 @dataclass(frozen=True)
 class Outcome:
