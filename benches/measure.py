@@ -14,6 +14,9 @@ import peers
 
 PACKAGES = ("mm-libtorch-encoder", "torch", "torchvision", "transformers", "pillow", "numpy", "sglang")
 
+#: Seconds before each run: the compute threads of the one before it wait for work by spinning for a while.
+PAUSE = 0.005
+
 
 def load() -> str:
     """How busy the machine is."""
@@ -30,6 +33,7 @@ def interleaved(
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(repeats + 1):
         for name, run in runs.items():
+            time.sleep(PAUSE)
             start = clock()
             elsewhere = run()
             seconds = clock() - start

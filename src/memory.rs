@@ -14,7 +14,7 @@ const LARGE: usize = 4 << 20;
 /// Most bytes that are kept.
 const MAX_KEPT: usize = 512 << 20;
 /// Most blocks that are kept.
-const MAX_BLOCKS: usize = 32;
+const MAX_BLOCKS: usize = 128;
 /// Alignment of blocks: the size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 /// Most blocks that may be lent to smaller items at a time.

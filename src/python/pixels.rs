@@ -180,7 +180,7 @@ fn batch<'a, P>(images: &'a [Pixels<'_>], parameters: &'a [P]) -> Result<Vec<(Vi
 
 /// Runs all items on the current pool. The first fault in their order names its item.
 fn each<J: Sync, T: Send>(jobs: &[J], run: impl Fn(&J) -> Result<T> + Sync + Send) -> Result<Vec<T>> {
-    let results: Vec<Result<T>> = jobs.par_iter().map(run).collect();
+    let results: Vec<Result<T>> = jobs.par_iter().with_max_len(1).map(run).collect();
     let named = |(i, result): (usize, Result<T>)| result.map_err(|error| error.at(format!("image {i}")));
     results.into_iter().enumerate().map(named).collect()
 }
