@@ -288,7 +288,8 @@ class Encoder:
     def warmup(self, sizes: Iterable[tuple[int, int]]) -> None:
         """Run a blank image of each (width, height) on every replica, so that no request pays for the first touch.
 
-        Beside the queue and its bounds; returns when all have run.
+        Beside the queue and its bounds; returns when all have run. Raises ValueError where the family reads sound:
+        encode one of the usual length instead.
         """
         self._native.warmup([_checked_image_size(size) for size in sizes])
 
@@ -306,8 +307,9 @@ class Encoder:
         """Counts of the cache since the opening, and what it holds; zeros where there is none.
 
         "memory_hits", "disk_hits", "misses" (computed) and "joins" (waited for another's computation of the same
-        image) count every request once. "bypasses": results that were returned and not kept. "errors": entries on
-        disk that were damaged, and reads and writes that failed. "memory_bytes", "disk_bytes": what entries take now.
+        image) count every request that gets a result once. "bypasses": results that were returned and not kept.
+        "errors": entries on disk that were damaged, and reads and writes that failed. "memory_bytes", "disk_bytes":
+        what entries take now.
         "live_cpu_bytes_process": memory of results of all caches of this process that anything still uses.
         """
         return self._native.cache_stats()
