@@ -92,7 +92,10 @@ def slow(number):
     os.write(1, b"taken\\n")
     return tensors
 module._take = slow
-threading.Thread(target=lambda: CALL, daemon=True).start()
+def work():
+    result = CALL
+    threading.Event().wait()  # to drop a tensor while the interpreter ends is the caller's own risk
+threading.Thread(target=work, daemon=True).start()
 entered.wait()
 """
 
