@@ -230,7 +230,7 @@ def build(options: argparse.Namespace) -> Path:
     facts = install_wheel.probe(python)
     step(f"Torch of {shown(python)}: {install_wheel.describe(facts)}")
     check_tools(python, facts)
-    from tools import inspection, licences, wheelfile  # after check_tools: they need pyelftools
+    from tools import inspection, licences, origins, wheelfile  # after check_tools: they need pyelftools
 
     toolkit = cuda_toolkit(facts, python, options.cuda)
     policy = "exact" if options.exact else "stable"
@@ -267,6 +267,8 @@ def build(options: argparse.Namespace) -> Path:
         libc = f"glibc {inspection.dotted(floor)}"
         manifest = manifest_of(facts, policy, key, libc, kernels=toolkit is not None)
         (folder / install_wheel.MANIFEST_PATH).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
+        grafts = [Path(name).name for name in files if name.startswith(f"{inspection.GRAFTS}/")]
+        origins.complete(wheelfile.dist_info(folder), grafts)
         try:
             add_licences(folder)
         except licences.Missing as missing:

@@ -397,8 +397,9 @@ def main(arguments: list[str] | None = None) -> int:
         wheels = [judge(path, host) for path in find_wheels(options.wheelhouse)]
         fitting = [wheel for wheel in wheels if not wheel.reasons]
         if len(fitting) != 1:
-            if wheels:
-                print(table(wheels, options.wheelhouse))
+            if not wheels:
+                raise Failure(f"{shown(options.wheelhouse)} holds no wheel (*.whl). {advice(host, 0)}")
+            print(table(wheels, options.wheelhouse))
             count = len(fitting) or "None"
             raise Failure(
                 f"{count} of {len(wheels)} wheels fit; exactly one has to. {advice(host, len(fitting))}"

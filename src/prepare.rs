@@ -120,8 +120,23 @@ impl Preprocessor {
         }
     }
 
+    /// Refuses sound where images are read, and images where sound is.
+    fn check_kind(&self, bytes: &[u8]) -> Result<()> {
+        let (image, sound) = (image::format_name(bytes), audio::format_name(bytes));
+        let (name, reads, is) = match (self.family.input(), image, sound) {
+            (Input::Image(_), None, Some(name)) => (name, "images", "sound"),
+            (Input::Audio(_), Some(name), None) => (name, "sound", "an image"),
+            _ => return Ok(()),
+        };
+        let family = self.family.name();
+        Err(Error::media(format!(
+            "unsupported format: {name}; the family {family} reads {reads}, and this is {is}"
+        )))
+    }
+
     /// Grid and tokens of encoded `bytes`, from the header alone.
     pub fn plan(&self, bytes: &[u8]) -> Result<Extent> {
+        self.check_kind(bytes)?;
         match self.family.input() {
             Input::Image(processor) => {
                 let header = image::header(bytes, &self.policy(processor), &self.limits)?;

@@ -171,6 +171,8 @@ class PixelRecipe:
     ``samples`` is the order within a row: ``"channel-frame"`` ``[channel][frame][y][x]``, ``"frame-channel"``
     ``[frame][channel][y][x]`` or ``"channels-last"`` ``[frame][y][x][channel]``.
     ``dtype`` is ``"float32"``, ``"float16"`` or ``"bfloat16"``.
+
+    Raises ValueError for a ``patch`` above 256, more than 16 ``frames``, and names that are not known.
     """
 
     def __new__(

@@ -19,7 +19,8 @@ class CacheConfig:
     the same image, so treat results as read-only: clone before you write. The tensors keep that memory alive on their
     own, after eviction and after close() too.
 
-    memory_bytes: most bytes of entries in host memory. It bounds what the cache holds, not what callers hold.
+    memory_bytes: most bytes of entries in host memory, each with 1 KiB of records. It bounds what the cache holds,
+        not what callers hold.
     disk_path: a directory for results that outlive the process; None: memory alone. It is made if need be, belongs to
         one open encoder at a time, and must be writable by nobody whom you do not trust with the results.
     disk_bytes: most bytes of entries in that directory; it must have room for two of the largest entries, each with

@@ -11,7 +11,8 @@ import torch
 from . import _native, runtime
 
 CUDA_LIBRARY = "libmm_cuda.so"
-_CUDA = re.compile(r"cuda(:\d+)?", re.ASCII)
+# What has more digits is no device; the native side says so.
+_CUDA = re.compile(r"cuda(:\d{1,9})?", re.ASCII)
 
 
 def prepare(device: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,8 +30,10 @@ from .stats import EncoderStats, Histogram  # noqa: E402
 _native.open_bridge(Path(__file__).with_name("libmm_torch.so"))
 
 _take: Callable[[int], list[Any]] = torch.ops.mm_libtorch_encoder.take.default
-# One object for each call that waits or takes its results; the exit waits for them.
+# One object for each call that waits for its results or takes them; the exit waits for them.
 _calls: set[object] = set()
+# Whether the exit waits for calls no longer.
+_ended = False
 _open_encoders: weakref.WeakSet[Encoder] = weakref.WeakSet()
 # What can be expected of one image; far above any plan, and a number that native code can hold.
 _MOST_TOKENS = 2**31 - 1
@@ -207,7 +210,8 @@ class Encoder:
         sources, counts = _checked_images(images, expected_tokens)
         consumer = devices.Consumer(self.device)
         outcomes = await event_loop.outcomes(self._native, sources, counts, _checked_timeout(timeout))
-        return self._results(outcomes, return_errors, consumer)
+        with _counted():
+            return self._results(outcomes, return_errors, consumer)
 
     def encode_image(self, data: bytes, *, timeout: float | None = None) -> dict[str, torch.Tensor]:
         """The tower's outputs for one image, by name.
@@ -244,8 +248,9 @@ class Encoder:
     def _encode(self, data: bytes, modality: str, timeout: float | None) -> dict[str, torch.Tensor]:
         self._check_modality(modality)
         consumer = devices.Consumer(self.device)
-        (outcome,) = self._native.generate([_as_bytes(data)], None, _checked_timeout(timeout))
-        return self._outputs(outcome, consumer)
+        with _counted():
+            (outcome,) = self._native.generate([_as_bytes(data)], None, _checked_timeout(timeout))
+            return self._outputs(outcome, consumer)
 
     async def _encode_async(
         self, data: bytes, modality: str, timeout: float | None
@@ -254,7 +259,8 @@ class Encoder:
         sources = [_as_bytes(data)]
         consumer = devices.Consumer(self.device)
         (outcome,) = await event_loop.outcomes(self._native, sources, None, _checked_timeout(timeout))
-        return self._outputs(outcome, consumer)
+        with _counted():
+            return self._outputs(outcome, consumer)
 
     def encode_pixels(
         self,
@@ -275,13 +281,15 @@ class Encoder:
             matrix = matrix.view(torch.uint16)
         grids = [_checked_grid(grid) for grid in grid_thws]
         consumer = devices.Consumer(self.device)
-        outcome = self._native.encode_pixels(matrix.numpy(), grids, _checked_timeout(timeout))
-        return self._outputs(outcome, consumer)
+        with _counted():
+            outcome = self._native.encode_pixels(matrix.numpy(), grids, _checked_timeout(timeout))
+            return self._outputs(outcome, consumer)
 
     def warmup(self, sizes: Iterable[tuple[int, int]]) -> None:
         """Run a blank image of each (width, height) on every replica, so that no request pays for the first touch.
 
-        Beside the queue and its bounds; returns when all have run.
+        Beside the queue and its bounds; returns when all have run. Raises ValueError where the family reads sound:
+        encode one of the usual length instead.
         """
         self._native.warmup([_checked_image_size(size) for size in sizes])
 
@@ -299,8 +307,9 @@ class Encoder:
         """Counts of the cache since the opening, and what it holds; zeros where there is none.
 
         "memory_hits", "disk_hits", "misses" (computed) and "joins" (waited for another's computation of the same
-        image) count every request once. "bypasses": results that were returned and not kept. "errors": entries on
-        disk that were damaged, and reads and writes that failed. "memory_bytes", "disk_bytes": what entries take now.
+        image) count every request that gets a result once. "bypasses": results that were returned and not kept.
+        "errors": entries on disk that were damaged, and reads and writes that failed. "memory_bytes", "disk_bytes":
+        what entries take now.
         "live_cpu_bytes_process": memory of results of all caches of this process that anything still uses.
         """
         return self._native.cache_stats()
@@ -328,7 +337,7 @@ class Encoder:
     ) -> dict[str, torch.Tensor]:
         if isinstance(encoding, BaseException):
             raise encoding
-        outputs = dict(zip(encoding.names, consumer.receive(encoding, _take(encoding.id)), strict=True))
+        outputs = dict(zip(encoding.names, consumer.receive(encoding, _taken(encoding)), strict=True))
         # Named, because a host may have set another default device.
         integers = partial(torch.tensor, dtype=torch.int64, device="cpu")
         outputs["grid_thws"] = integers(encoding.grid_thws).reshape(-1, 3)
@@ -336,7 +345,7 @@ class Encoder:
         return outputs
 
     def _result(self, encoding: _native.Encoding, consumer: devices.Consumer) -> ImageResult:
-        tensor = consumer.receive(encoding, _take(encoding.id))[0]
+        tensor = consumer.receive(encoding, _taken(encoding))[0]
         metadata = ImageMetadata(
             model=self._model,
             mm_hash=encoding.mm_hash,
@@ -457,7 +466,7 @@ def _checked_timeout(timeout: float | None) -> float | None:
 def _checked_counts(counts: Iterable[int], items: int) -> list[int]:
     checked = list(counts)
     if len(checked) != items:
-        raise ValueError(f"expected_tokens has {len(checked)} counts for {items} images: give one an image")
+        raise ValueError(f"expected_tokens has {len(checked)} counts for {items} items: give one an item")
     for count in checked:
         if type(count) is not int or not 0 < count <= _MOST_TOKENS:
             raise ValueError(f"expected_tokens must hold integers from 1 to {_MOST_TOKENS}, not {count!r}")
@@ -466,7 +475,11 @@ def _checked_counts(counts: Iterable[int], items: int) -> list[int]:
 
 @contextmanager
 def _counted() -> Iterator[None]:
-    """Counts a call to its end: taking a result passes through LibTorch, which lets go of the GIL."""
+    """Counts a call to its end: taking a result passes through LibTorch, which lets go of the GIL.
+
+    An asynchronous call counts from its answer on: before, its loop may be one that nobody runs any more, and the exit
+    would wait for it in vain.
+    """
     call = object()
     _calls.add(call)
     try:
@@ -475,9 +488,17 @@ def _counted() -> Iterator[None]:
         _calls.discard(call)
 
 
+def _taken(encoding: _native.Encoding) -> list[Any]:
+    """The tensors, once, of a call that is counted: the exit waits for it, or it is refused here."""
+    if _ended and threading.current_thread() is not threading.main_thread():
+        raise _native.EncoderClosed("the interpreter is about to end: no result can be taken any more")
+    return _take(encoding.id)
+
+
 @atexit.register
 def _close_all() -> None:
     """At interpreter exit, before LibTorch is torn down, no worker may be inside it."""
+    global _ended
     closed: list[Encoder] = []
     for encoder in list(_open_encoders):
         try:
@@ -490,4 +511,8 @@ def _close_all() -> None:
     # be torn out of it, which ends the process by a signal.
     end = time.monotonic() + _LAST_CALLS_SECONDS
     while (_calls or any(encoder._native.calls for encoder in closed)) and time.monotonic() < end:
+        time.sleep(0.001)
+    # An event loop on a daemon thread may still find an answer. What it counted before this is waited for.
+    _ended = True
+    while _calls and time.monotonic() < end:
         time.sleep(0.001)

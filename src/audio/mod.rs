@@ -15,13 +15,16 @@ pub const MAX_BYTES: usize = 256 << 20;
 pub const MAX_SECONDS: u64 = 300;
 /// Highest sampling rate in hertz.
 pub const MAX_RATE: u32 = 768_000;
+/// Largest sample, where full scale is 1: 2^100. Below it, resampling and towers in float32 or bfloat16 stay finite, as
+/// their references do; above it, sums soon do not.
+pub const MAX_LEVEL: f32 = 1_267_650_600_228_229_401_496_703_205_376.0;
 
 /// Samples of one channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sound {
     /// Samples a second.
     pub rate: u32,
-    /// Finite values, full scale -1 to 1.
+    /// Values up to [`MAX_LEVEL`], full scale -1 to 1.
     pub samples: Vec<f32>,
 }
 
@@ -54,10 +57,12 @@ pub fn header(bytes: &[u8]) -> Result<Header> {
 pub fn decode(bytes: &[u8]) -> Result<Sound> {
     let wav = read(bytes)?;
     let samples = wav.mono()?;
-    if samples.iter().all(|sample| sample.is_finite()) {
+    if samples.iter().all(|sample| sample.abs() <= MAX_LEVEL) {
         return Ok(Sound { rate: wav.header.rate, samples });
     }
-    Err(Error::media("wav sound holds NaN, infinity or a value beyond float32: send finite samples"))
+    Err(Error::media(
+        "wav sound holds NaN, infinity or a value beyond 2^100: send finite samples, of which 1 is full scale",
+    ))
 }
 
 fn read(bytes: &[u8]) -> Result<wav::Wav<'_>> {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::entry::OVERHEAD_BYTES;
 use super::format::stored_bytes;
 use crate::{Error, Result};
 
@@ -24,6 +25,11 @@ pub struct CacheConfig {
 }
 
 impl CacheConfig {
+    /// Most bytes of tensors that are kept: with what it takes beside them, an entry must fit into memory.
+    pub(super) fn largest_entry(&self) -> u64 {
+        self.max_entry_bytes.min(self.memory_bytes.saturating_sub(OVERHEAD_BYTES))
+    }
+
     /// Refuses settings that cannot work.
     ///
     /// # Errors
@@ -45,6 +51,12 @@ impl CacheConfig {
                     "{name} is 0: a cache needs room; use cache=None for none"
                 )));
             }
+        }
+        if self.memory_bytes <= OVERHEAD_BYTES {
+            return Err(Error::argument(format!(
+                "memory_bytes ({}) is too small: an entry takes {OVERHEAD_BYTES} bytes beside its tensors",
+                self.memory_bytes
+            )));
         }
         if self.max_entry_bytes > self.memory_bytes {
             return Err(Error::argument(format!(
@@ -97,6 +109,7 @@ mod tests {
         assert!(memory.check().is_ok());
         let faults = [
             (CacheConfig { memory_bytes: 0, ..config() }, "memory_bytes is 0"),
+            (CacheConfig { memory_bytes: 1024, ..config() }, "takes 1024 bytes beside its tensors"),
             (CacheConfig { max_entry_bytes: 0, ..config() }, "max_entry_bytes is 0"),
             (CacheConfig { memory_bytes: u64::MAX, ..config() }, "2^60"),
             (CacheConfig { max_entry_bytes: 2 << 30, ..config() }, "exceeds memory_bytes"),

@@ -46,6 +46,8 @@ const UNFINISHED: &str = "unfinished";
 pub(super) struct Directory {
     root: PathBuf,
     capacity: u64,
+    /// Most bytes of tensors that are read.
+    max_entry: u64,
     /// Largest file that is read.
     largest: u64,
     index: Mutex<Index>,
@@ -88,6 +90,7 @@ impl Directory {
         let directory = Self {
             root: root.to_owned(),
             capacity,
+            max_entry,
             largest,
             index: Mutex::new(index),
             queued: AtomicU64::new(0),
@@ -125,14 +128,25 @@ impl Directory {
                 Some(entry)
             }
             Err(error) => {
-                self.counters.errors.count();
-                // Out of memory says nothing about the entry.
-                if error.kind() != io::ErrorKind::OutOfMemory {
-                    self.index().remove(hash);
-                    self.delete(hash);
-                }
+                self.unreadable(hash, error.kind());
                 None
             }
+        }
+    }
+
+    /// Counts an entry that could not be read, and removes it.
+    fn unreadable(&self, hash: u64, kind: io::ErrorKind) {
+        let mut index = self.index();
+        if kind == io::ErrorKind::NotFound && !index.contains(hash) {
+            // Evicted between the look for it and the reading.
+            return;
+        }
+        self.counters.errors.count();
+        // Out of memory says nothing about the entry.
+        if kind != io::ErrorKind::OutOfMemory {
+            index.remove(hash);
+            drop(index);
+            self.delete(hash);
         }
     }
 
@@ -151,7 +165,8 @@ impl Directory {
         if head(&key) != hash || prefix != self::prefix(&key) {
             return Err(damaged());
         }
-        let entry = format::read(&mut file, &key.0, status.len().saturating_sub(PREFIX as u64))?;
+        let available = status.len().saturating_sub(PREFIX as u64);
+        let entry = format::read(&mut file, &key.0, available, self.max_entry)?;
         if file.read(&mut [0])? != 0 {
             return Err(damaged());
         }
@@ -326,5 +341,28 @@ impl Engine<Key, Stored, HybridCacheProperties> for DirectoryEngine {
         // Nothing is ever sent: this waits for the writer to drop its end.
         let _ = ended.recv_timeout(CLOSE_LIMIT);
         Box::pin(ready(Ok(())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_that_was_evicted_under_its_reader_is_no_error() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let counters = Arc::new(Counters::default());
+        let directory = Directory::open(folder.path(), 1 << 20, 1 << 10, counters.clone()).expect("a folder");
+        directory.unreadable(7, io::ErrorKind::NotFound);
+        assert_eq!(counters.errors.get(), 0);
+        // In the index, and yet no file: someone else took it.
+        directory.index().insert(7, 4096);
+        directory.unreadable(7, io::ErrorKind::NotFound);
+        assert_eq!((counters.errors.get(), directory.bytes()), (1, 0));
+        directory.index().insert(7, 4096);
+        directory.unreadable(7, io::ErrorKind::OutOfMemory);
+        assert_eq!((counters.errors.get(), directory.bytes()), (2, 4096));
+        directory.unreadable(7, io::ErrorKind::InvalidData);
+        assert_eq!((counters.errors.get(), directory.bytes()), (3, 0));
     }
 }

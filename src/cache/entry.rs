@@ -11,7 +11,7 @@ use crate::torch::{Device, HostBuffer, Tensor};
 use crate::{Dtype, Error, Result};
 
 /// Bytes that an entry takes beside its tensors: handles, grids, and Foyer's own record.
-const OVERHEAD_BYTES: usize = 1 << 10;
+pub(super) const OVERHEAD_BYTES: u64 = 1 << 10;
 
 /// The tensors of one result in host memory of their own, never written again.
 pub struct Entry {
@@ -92,7 +92,7 @@ pub(super) struct Stored(pub Arc<Entry>);
 impl Stored {
     /// What counts against the budget of the memory tier.
     pub fn weight(&self) -> usize {
-        self.0.bytes + OVERHEAD_BYTES
+        self.0.bytes + OVERHEAD_BYTES as usize
     }
 }
 
@@ -102,7 +102,7 @@ impl Code for Stored {
     }
 
     fn decode(reader: &mut impl Read) -> foyer::Result<Self> {
-        let entry = format::read(reader, &[], u64::MAX).map_err(foyer::Error::io_error)?;
+        let entry = format::read(reader, &[], u64::MAX, u64::MAX).map_err(foyer::Error::io_error)?;
         Ok(Self(Arc::new(entry)))
     }
 

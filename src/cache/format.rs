@@ -125,8 +125,9 @@ impl Fields<'_> {
     }
 }
 
-/// Reads the entry of `key`, of which at most `available` bytes are there, header included.
-pub fn read(reader: &mut impl Read, key: &[u8], available: u64) -> Result<Entry> {
+/// Reads the entry of `key`, of which at most `available` bytes are there, header included, and at most `max_entry`
+/// bytes of tensors are wanted.
+pub fn read(reader: &mut impl Read, key: &[u8], available: u64, max_entry: u64) -> Result<Entry> {
     let (header, length) = read_header(reader)?;
     let (fields, checksums) =
         header.split_at_checked(length).ok_or_else(|| damaged("no room for a header"))?;
@@ -144,6 +145,9 @@ pub fn read(reader: &mut impl Read, key: &[u8], available: u64) -> Result<Entry>
     let bytes = fields.size()?;
     if (bytes as u64).checked_add(header.len() as u64).is_none_or(|all| all > available) {
         return Err(damaged("the file is shorter than its header says"));
+    }
+    if bytes as u64 > max_entry {
+        return Err(damaged("an entry of other bounds"));
     }
     let mut shapes = Vec::new();
     let mut sum = 0usize;

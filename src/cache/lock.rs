@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -36,7 +37,7 @@ impl DirectoryLock {
         let refuse = |what: &str, error: &std::io::Error| {
             Error::argument(format!(
                 "disk_path {root:?} cannot be {what} ({}): give a directory that this process may write",
-                error.kind()
+                reason(error.kind())
             ))
         };
         let mut builder = DirBuilder::new();
@@ -72,6 +73,20 @@ impl Drop for DirectoryLock {
     }
 }
 
+/// Why a directory cannot be used.
+pub(super) fn reason(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::PermissionDenied => "permission denied",
+        ErrorKind::NotFound => "a folder on the way to it does not exist and cannot be made",
+        ErrorKind::NotADirectory => "a part of it is a file",
+        ErrorKind::AlreadyExists => "there is a file of that name",
+        ErrorKind::ReadOnlyFilesystem => "the file system is read-only",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "the disk is full",
+        ErrorKind::InvalidInput | ErrorKind::InvalidFilename => "this is no possible name",
+        _ => "the system refused it",
+    }
+}
+
 /// Whether this process has the lock now.
 fn lock(file: &File) -> bool {
     let whole = libc::flock {
@@ -104,6 +119,14 @@ mod tests {
     fn a_file_is_no_directory() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let error = DirectoryLock::take(file.path()).expect_err("a file").to_string();
-        assert!(error.contains("cannot be"), "{error}");
+        assert!(error.contains("cannot be made (there is a file of that name)"), "{error}");
+        let error = DirectoryLock::take(&file.path().join("below")).expect_err("a file").to_string();
+        assert!(error.contains("cannot be made (a part of it is a file)"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_explained() {
+        let error = DirectoryLock::take(Path::new("/proc/cache/here")).expect_err("no folder").to_string();
+        assert!(error.contains("cannot be made (a folder on the way to it does not exist"), "{error}");
     }
 }

@@ -15,7 +15,7 @@ use super::config::CacheConfig;
 use super::disk::{Directory, DirectoryConfig};
 use super::entry::{Entry, Stored};
 use super::key::{HeadHasher, Key};
-use super::lock::DirectoryLock;
+use super::lock::{DirectoryLock, reason};
 use super::stats::{CacheStats, Counters};
 use crate::family::Grid;
 use crate::torch::{Device, Tensor};
@@ -63,9 +63,9 @@ impl Cache {
             Some(root) => {
                 let lock = DirectoryLock::take(root)?;
                 let listed =
-                    Directory::open(root, config.disk_bytes, config.max_entry_bytes, counters.clone());
+                    Directory::open(root, config.disk_bytes, config.largest_entry(), counters.clone());
                 let directory = listed.map_err(|error| {
-                    Error::argument(format!("disk_path {root:?} cannot be listed ({})", error.kind()))
+                    Error::argument(format!("disk_path {root:?} cannot be listed ({})", reason(error.kind())))
                 })?;
                 let failed = |_| Error::internal("the disk tier could not be started");
                 let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(failed)?;
@@ -88,7 +88,7 @@ impl Cache {
                 )
             }
         };
-        Ok(Self { memory, disk: RwLock::new(disk), namespace, max_entry: config.max_entry_bytes, counters })
+        Ok(Self { memory, disk: RwLock::new(disk), namespace, max_entry: config.largest_entry(), counters })
     }
 
     fn disk(&self) -> Option<Arc<Disk>> {

@@ -10,7 +10,7 @@ use super::admission::Admission;
 use super::item::{Item, Work};
 use super::settings::Load;
 use super::stats::Counters;
-use super::ticket::Ticket;
+use super::ticket::{Reply, Ticket};
 use crate::Error;
 
 /// The places of waiting items, each in order of arrival there.
@@ -151,8 +151,21 @@ impl Queue {
         }
         state.outside.push_back(item);
         self.let_in(&mut state, &mut gone);
+        // If it was not let in, it is the last one. Who joined its flight may have expired before it came here.
+        let (mut late, mut deserted) = (Vec::new(), None);
+        while let Some(item) = state.outside.back_mut()
+            && let Some((reply, others)) = item.reply.leave(&Reply::expired)
+        {
+            late.push((reply, self.full(&state)));
+            if !others {
+                deserted = state.outside.pop_back();
+                break;
+            }
+        }
         drop(state);
+        drop(deserted);
         self.counters.abandoned(gone.len());
+        late.into_iter().for_each(|(reply, full)| self.refuse(reply, full));
     }
 
     /// Lets in from outside what there is room for.
@@ -306,22 +319,32 @@ impl Queue {
     /// Refuses the request of `ticket` if it still waits outside.
     pub fn expire(&self, ticket: &Ticket) {
         let mut state = self.state();
-        let found =
-            state.outside.iter_mut().enumerate().find_map(|(place, item)| {
-                item.reply.leave(ticket).map(|(reply, others)| (place, reply, others))
-            });
+        let found = state.outside.iter_mut().enumerate().find_map(|(place, item)| {
+            let left = item.reply.leave(&|reply| reply.belongs_to(ticket));
+            left.map(|(reply, others)| (place, reply, others))
+        });
         let Some((place, reply, others)) = found else { return };
         // An item that others wait for stays.
         let gone = if others { None } else { state.outside.remove(place) };
-        let (items, tokens, bytes) = state.room.waiting();
+        let full = self.full(&state);
         drop(state);
         drop(gone);
-        self.counters.refused();
+        self.refuse(reply, full);
+    }
+
+    /// What a request is refused with.
+    fn full(&self, state: &State) -> Error {
+        let (items, tokens, bytes) = state.room.waiting();
         let Load { queue_depth, queue_tokens, queue_bytes, .. } = self.load;
-        reply.send(Err(Error::queue_full(format!(
+        Error::queue_full(format!(
             "the queue is full: {items} of {queue_depth} images, {tokens} of {queue_tokens} tokens, {bytes} of \
              {queue_bytes} bytes wait; call again later or with a longer timeout"
-        ))));
+        ))
+    }
+
+    fn refuse(&self, reply: Reply, full: Error) {
+        self.counters.refused();
+        reply.send(Err(full));
     }
 
     /// Lets nothing in any more. What is inside will be finished; what waits outside is refused.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::item::{Encoded, Item, Times};
-use super::ticket::{Reply, Ticket};
+use super::ticket::Reply;
 use crate::cache::{Cache, Entry, FlightId, Flights, Waiting};
 use crate::family::Family;
 use crate::torch::Device;
@@ -21,6 +21,8 @@ pub(super) struct Landing {
     shared: Arc<Shared>,
     id: FlightId,
     hash: String,
+    /// Whether the result was on disk at the start. If not, the request counts as a miss already.
+    stored: bool,
 }
 
 impl Shared {
@@ -44,13 +46,14 @@ impl Shared {
             self.cache.joined();
             return None;
         };
-        let landing = Landing { shared: self.clone(), id, hash: hash.to_owned() };
+        let stored = self.cache.on_disk(&key);
+        let landing = Landing { shared: self.clone(), id, hash: hash.to_owned(), stored };
         // A computation may have ended since the look into memory.
         if let Some(entry) = self.cache.get(&key) {
             landing.give(&entry);
             return None;
         }
-        if !self.cache.on_disk(&key) {
+        if !stored {
             self.cache.missed();
         }
         Some(Reply::of_flight(landing))
@@ -75,17 +78,17 @@ impl Landing {
         self.shared.flights.deserted(&self.id)
     }
 
-    /// Takes the one out that waits at `ticket`, and says whether others still wait.
-    pub fn leave(&self, ticket: &Ticket) -> (Option<Reply>, bool) {
-        self.shared.flights.leave(&self.id, |reply| reply.belongs_to(ticket))
+    /// Takes one out for whom `is` holds, and says whether others still wait.
+    pub fn leave(&self, is: &dyn Fn(&Reply) -> bool) -> (Option<Reply>, bool) {
+        self.shared.flights.leave(&self.id, is)
     }
 
     /// Answers all from disk, if the entry there can be `item`'s result.
     pub fn load(&self, item: &Item, family: &dyn Family, dtype: Dtype) -> bool {
-        let cache = &self.shared.cache;
-        if !cache.on_disk(&self.id.key) {
+        if !self.stored {
             return false;
         }
+        let cache = &self.shared.cache;
         let Some(entry) = cache.load(&self.id.key, |entry| fits(entry, item, family, dtype)) else {
             cache.missed();
             return false;
@@ -147,5 +150,153 @@ fn fits(entry: &Entry, item: &Item, family: &dyn Family, dtype: Dtype) -> bool {
 impl Waiting for Reply {
     fn gave_up(&self) -> bool {
         self.abandoned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::path::Path;
+    use std::time::Instant;
+
+    use super::super::admission::Cost;
+    use super::super::item::Work;
+    use super::super::queue::Queue;
+    use super::super::settings::Load;
+    use super::super::stats::Counters;
+    use super::super::ticket::Ticket;
+    use super::*;
+    use crate::ErrorKind;
+    use crate::cache::CacheConfig;
+    use crate::family::{Grid, Options, make_checkpoint};
+    use crate::pixels::{PixelValues, Samples};
+    use crate::prepare::Preprocessor;
+    use crate::torch::{self, Tensor};
+
+    fn shared(disk: Option<&Path>) -> Arc<Shared> {
+        let config = CacheConfig {
+            memory_bytes: 1 << 16,
+            disk_path: disk.map(Path::to_owned),
+            disk_bytes: if disk.is_some() { 1 << 20 } else { 0 },
+            max_entry_bytes: 1 << 15,
+        };
+        Arc::new(Shared::new(Cache::open(&config, [0; 32]).unwrap(), Device::Cpu))
+    }
+
+    fn queue(depth: usize) -> Arc<Queue> {
+        Arc::new(Queue::new(Load { queue_depth: depth, ..Load::default() }, Counters::default()))
+    }
+
+    fn item(reply: Reply) -> Item {
+        let pixels = PixelValues { rows: 0, columns: 0, samples: Samples::F32(Vec::new()) };
+        Item {
+            work: Work::Pixels(Arc::new(pixels)),
+            grids: vec![Grid::still(2, 2)],
+            offsets: vec![0, 1],
+            hash: None,
+            cost: Cost { tokens: 1, bytes: 1 },
+            times: Times::default(),
+            since: Instant::now(),
+            reply,
+            warmup: false,
+        }
+    }
+
+    fn kind(ticket: &Ticket) -> Option<ErrorKind> {
+        ticket.take().map(|answer| answer.err().unwrap().kind())
+    }
+
+    #[test]
+    fn who_joined_may_expire_before_the_item_is_in_the_queue() {
+        let (shared, queue) = (shared(None), queue(1));
+        let (_inside, reply) = Ticket::new(queue.clone(), None);
+        queue.push(item(reply));
+        let (first, reply) = Ticket::new(queue.clone(), None);
+        let flight = shared.board("picture", reply).expect("the first");
+        let [impatient, patient] = [(); 2].map(|()| {
+            let (ticket, reply) = Ticket::new(queue.clone(), None);
+            assert!(shared.board("picture", reply).is_none());
+            ticket
+        });
+        impatient.expire();
+        queue.push(item(flight));
+        assert_eq!(kind(&impatient), Some(ErrorKind::QueueFull));
+        assert!(first.take().is_none() && patient.take().is_none());
+        assert_eq!((queue.lengths().outside, queue.counters().read(queue.lengths()).refused), (1, 1));
+        // Nobody is left but those who expire: the item goes with the last.
+        drop(first);
+        patient.expire();
+        assert_eq!((kind(&patient), queue.lengths().outside), (Some(ErrorKind::QueueFull), 0));
+    }
+
+    #[test]
+    fn an_item_that_all_left_before_it_came_does_not_stay() {
+        let (shared, queue) = (shared(None), queue(1));
+        let (_inside, reply) = Ticket::new(queue.clone(), None);
+        queue.push(item(reply));
+        let (first, reply) = Ticket::new(queue.clone(), None);
+        let flight = shared.board("picture", reply).expect("the first");
+        first.expire();
+        queue.push(item(flight));
+        assert_eq!((kind(&first), queue.lengths().outside), (Some(ErrorKind::QueueFull), 0));
+    }
+
+    #[test]
+    fn who_expired_and_found_room_goes_on() {
+        let (shared, queue) = (shared(None), queue(1));
+        let (first, reply) = Ticket::new(queue.clone(), None);
+        let flight = shared.board("picture", reply).expect("the first");
+        first.expire();
+        queue.push(item(flight));
+        assert!(first.take().is_none());
+        assert_eq!(queue.next_batch(0).unwrap().len(), 1);
+    }
+
+    /// Whatever happens to the entry on disk between the look and the reading, a request counts once.
+    #[test]
+    fn a_request_counts_once_though_its_entry_comes_and_goes() {
+        torch::open(OsStr::new(env!("MM_TORCH_BRIDGE"))).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("checkpoint");
+        make_checkpoint("qwen35", &root, 0, &[]).unwrap();
+        let (preprocessor, _) = Preprocessor::open(&root, "", None, Options::default()).unwrap();
+        let family = preprocessor.family();
+        let columns = family.embedding_columns();
+        let keep = |shared: &Shared| {
+            let tensor = Tensor::from_slice(&vec![0.0f32; columns], &[1, columns]).unwrap();
+            let (key, named) = (shared.cache.key("picture"), [("embeddings", tensor)]);
+            shared.cache.insert(&key, &named, Device::Cpu, &[Grid::still(2, 2)], &[0, 1]).unwrap().unwrap();
+            shared.cache.flush();
+        };
+        let disk = folder.path().join("cache");
+        keep(&shared(Some(&disk)));
+        let (queue, counted) = (queue(1), |shared: &Shared| {
+            let stats = shared.cache.stats();
+            (stats.disk_hits, stats.misses)
+        });
+        let boarded = |shared: &Arc<Shared>| {
+            let (ticket, reply) = Ticket::new(queue.clone(), None);
+            (ticket, item(shared.board("picture", reply).expect("the first")))
+        };
+        let loaded = |item: &Item| item.reply.landing().unwrap().load(item, family, Dtype::F32);
+
+        let there = shared(Some(&disk));
+        let (_ticket, item) = boarded(&there);
+        assert!(loaded(&item));
+        assert_eq!(counted(&there), (1, 0));
+        drop((item, there));
+
+        let gone = shared(Some(&disk));
+        let (_ticket, item) = boarded(&gone);
+        assert!(gone.cache.load(&gone.cache.key("picture"), |_| false).is_none());
+        assert!(!loaded(&item));
+        assert_eq!(counted(&gone), (0, 1));
+        drop((item, gone));
+
+        let come = shared(Some(&disk));
+        let (_ticket, item) = boarded(&come);
+        keep(&come);
+        assert!(!loaded(&item));
+        assert_eq!(counted(&come), (0, 1));
     }
 }

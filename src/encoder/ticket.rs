@@ -24,6 +24,8 @@ struct Slot {
     arrived: Condvar,
     /// Nobody waits any more.
     abandoned: AtomicBool,
+    /// The wait for room is over. Set ahead of the queue's lock, and read under it.
+    expired: AtomicBool,
 }
 
 impl Slot {
@@ -78,6 +80,13 @@ impl Reply {
         matches!(&self.0, Some(End::Caller(slot)) if Arc::ptr_eq(slot, &ticket.slot))
     }
 
+    /// Whether its caller still waits for an answer, but no longer for room.
+    pub fn expired(&self) -> bool {
+        let late =
+            |slot: &Slot| slot.expired.load(Ordering::Relaxed) && !slot.abandoned.load(Ordering::Relaxed);
+        matches!(&self.0, Some(End::Caller(slot)) if late(slot))
+    }
+
     /// The reply of a computation that several may wait for.
     pub fn of_flight(landing: Landing) -> Self {
         Self(Some(End::Flight(landing)))
@@ -91,13 +100,13 @@ impl Reply {
         }
     }
 
-    /// The reply of the one who waits at `ticket`, and whether others wait for this answer too; none if that one does
-    /// not.
-    pub fn leave(&mut self, ticket: &Ticket) -> Option<(Self, bool)> {
-        if self.belongs_to(ticket) {
+    /// The reply of one caller for whom `is` holds, and whether others wait for this answer too; none if there is no
+    /// such caller.
+    pub fn leave(&mut self, is: &dyn Fn(&Self) -> bool) -> Option<(Self, bool)> {
+        if is(self) {
             return Some((Self(self.0.take()), false));
         }
-        let (reply, others) = self.landing()?.leave(ticket);
+        let (reply, others) = self.landing()?.leave(is);
         reply.map(|reply| (reply, others))
     }
 }
@@ -125,6 +134,7 @@ impl Ticket {
             answer: Mutex::new(Answer::Awaited(None)),
             arrived: Condvar::new(),
             abandoned: AtomicBool::new(false),
+            expired: AtomicBool::new(false),
         });
         let reply = Reply(Some(End::Caller(slot.clone())));
         (Self { slot, queue, _source: source, process: std::process::id() }, reply)
@@ -173,6 +183,8 @@ impl Ticket {
     /// [`QueueFull`](crate::ErrorKind::QueueFull), any other goes on.
     pub fn expire(&self) {
         if matches!(*self.slot.answer(), Answer::Awaited(_)) {
+            // For an item that comes to the queue later: that of a flight this request joined.
+            self.slot.expired.store(true, Ordering::Relaxed);
             self.queue.expire(self);
         }
     }

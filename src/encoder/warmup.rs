@@ -7,6 +7,7 @@ use super::Encoder;
 use super::admission::Cost;
 use super::item::{Item, Times, Work};
 use super::ticket::Ticket;
+use crate::family::Input;
 use crate::image::{Image, Mode};
 use crate::{Error, Result};
 
@@ -30,10 +31,16 @@ impl Encoder {
             return Err(Error::argument(format!("{} sizes: give at most {MAX_SIZES}", sizes.len())));
         }
         for &(width, height) in sizes {
+            let family = self.preprocessor.family();
+            let Input::Image(processor) = family.input() else {
+                return Err(Error::argument(format!(
+                    "warmup takes sizes of images, and the family {} reads sound: encode a sound of the usual length instead",
+                    family.name()
+                )));
+            };
             let image = self.blank(width, height)?;
-            let processor = self.preprocessor.image_processor()?;
             let grid = processor.plan(width, height)?.grid;
-            let tokens = self.preprocessor.family().tokens(grid)?;
+            let tokens = family.tokens(grid)?;
             let pixels = Arc::new(processor.preprocess(&image, self.dtype)?);
             let mut tickets = Vec::new();
             for replica in 0..self.queue.load().replicas {

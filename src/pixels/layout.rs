@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::view::check_size;
+use super::view::{MAX_SIDE, check_size};
 use super::{Canvas, PatchLayout, PatchOrder, SampleOrder};
 use crate::{Error, Result};
 
@@ -13,6 +13,36 @@ pub const MAX_FRAMES: u32 = 16;
 
 /// Channels of a canvas.
 pub const CHANNELS: usize = 3;
+
+impl PatchLayout {
+    /// Refuses patches and blocks that tile no canvas, and too many frames.
+    ///
+    /// # Errors
+    /// `Argument` with a sentence on the first fault.
+    pub fn check(&self) -> Result<()> {
+        let (patch, frames, merge) = (self.patch, self.frames, self.merge());
+        if !(1..=MAX_PATCH).contains(&patch) {
+            return Err(Error::argument(format!("a patch side of {patch} is not within 1..={MAX_PATCH}")));
+        }
+        if !(1..=MAX_FRAMES).contains(&frames) {
+            return Err(Error::argument(format!("{frames} frames are not within 1..={MAX_FRAMES}")));
+        }
+        if !merge.checked_mul(patch).is_some_and(|side| (1..=MAX_SIDE).contains(&side)) {
+            return Err(Error::argument(format!(
+                "blocks of {merge}x{merge} patches of {patch} pixels: a block has a side of 1 to {MAX_SIDE} pixels"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Patches along a block's side.
+    fn merge(&self) -> u32 {
+        match self.order {
+            PatchOrder::Raster => 1,
+            PatchOrder::Blocks(merge) => merge,
+        }
+    }
+}
 
 /// A checked canvas and layout.
 #[derive(Clone, Debug)]
@@ -27,20 +57,9 @@ impl Geometry {
     /// Checks that the content lies on the canvas and that patches and blocks tile it.
     pub fn new(canvas: Canvas, layout: PatchLayout) -> Result<Self> {
         check_size("canvas", canvas.width, canvas.height)?;
-        if !(1..=MAX_PATCH).contains(&layout.patch) {
-            return Err(Error::argument(format!(
-                "a patch side of {} is not within 1..={MAX_PATCH}",
-                layout.patch
-            )));
-        }
-        if !(1..=MAX_FRAMES).contains(&layout.frames) {
-            return Err(Error::argument(format!("{} frames are not within 1..={MAX_FRAMES}", layout.frames)));
-        }
-        let merge = match layout.order {
-            PatchOrder::Raster => 1,
-            PatchOrder::Blocks(merge) => merge,
-        };
-        let unit = merge.checked_mul(layout.patch).unwrap_or(0);
+        layout.check()?;
+        let merge = layout.merge();
+        let unit = merge * layout.patch;
         if !canvas.width.is_multiple_of(unit) || !canvas.height.is_multiple_of(unit) {
             return Err(Error::argument(format!(
                 "a canvas of {}x{} is not a multiple of blocks of {merge}x{merge} patches of {} pixels",

@@ -264,13 +264,14 @@ impl PixelRecipe {
         arithmetic: &str,
     ) -> PyResult<Self> {
         let order = if merge == 1 { PatchOrder::Raster } else { PatchOrder::Blocks(merge) };
-        let samples = SampleOrder::parse(samples)?;
+        let layout = PatchLayout { patch, frames, order, samples: SampleOrder::parse(samples)? };
+        layout.check()?;
         Ok(Self(Recipe {
             canvas: Canvas { height: 0, width: 0, content_height: 0, content_width: 0, top: 0, left: 0 },
             filter: Filter::parse(filter)?,
             arithmetic: Arithmetic::parse(arithmetic)?,
             normalize: normalization.0.clone(),
-            layout: PatchLayout { patch, frames, order, samples },
+            layout,
             dtype: Dtype::parse(dtype)?,
         }))
     }

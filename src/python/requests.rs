@@ -64,7 +64,10 @@ impl Requests {
     /// Takes all that have not begun out of the queue and frees the answers of the others.
     fn cancel(&self, py: Python<'_>) {
         let tickets = self.take();
-        py.detach(|| Ticket::abandon(tickets));
+        // Behind `results` nothing is left, and an event loop on a daemon thread must not meet the interpreter's end here.
+        if !tickets.is_empty() {
+            py.detach(|| Ticket::abandon(tickets));
+        }
     }
 }
 

@@ -131,6 +131,36 @@ fn what_lies_in_memory_is_shared_and_bounded() {
     assert_eq!(torch::live_host_bytes(), before);
 }
 
+#[test]
+fn an_entry_fits_into_memory_with_what_it_takes_beside_its_tensors() {
+    bridge();
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    for beside in [0, 1023, 1024] {
+        let config = CacheConfig { memory_bytes: ENTRY_BYTES + beside, ..config(None, 1) };
+        let cache = Cache::open(&config, [0; 32]).unwrap();
+        let kept = insert(&cache, 1).is_some();
+        let stats = cache.stats();
+        assert!(stats.memory_bytes <= config.memory_bytes, "{stats:?}");
+        assert_eq!((kept, stats.bypasses), if beside < 1024 { (false, 1) } else { (true, 0) });
+    }
+}
+
+#[test]
+fn an_entry_on_disk_that_is_larger_than_allowed_is_not_loaded() {
+    bridge();
+    let _turn = TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let folder = tempfile::tempdir().unwrap();
+    let written = config(Some(folder.path()), 8);
+    insert(&Cache::open(&written, [0; 32]).unwrap(), 1).expect("small enough");
+    let smaller = CacheConfig { max_entry_bytes: ENTRY_BYTES - 1, ..written };
+    let cache = Cache::open(&smaller, [0; 32]).unwrap();
+    let key = cache.key("1");
+    assert!(cache.on_disk(&key) && cache.load(&key, |_| true).is_none());
+    let stats = cache.stats();
+    assert_eq!((stats.errors, stats.disk_hits, stats.memory_bytes, stats.disk_bytes), (1, 0, 0, 0));
+    assert!(!cache.on_disk(&key));
+}
+
 /// Readers, writers, holders, a saboteur of the directory and restarts, for `time`.
 fn torture(time: Duration) {
     bridge();

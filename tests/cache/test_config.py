@@ -35,6 +35,7 @@ def test_it_is_frozen_compares_and_pickles() -> None:
         ({"memory_bytes": -1}, "must not be negative"),
         ({"memory_bytes": 2**61, "max_entry_bytes": MIB}, "at most"),
         ({"memory_bytes": 2**80, "max_entry_bytes": MIB}, "at most"),
+        ({"memory_bytes": 1024, "max_entry_bytes": 1}, "an entry takes 1024 bytes beside its tensors"),
         ({"max_entry_bytes": 0}, "max_entry_bytes is 0"),
         ({"memory_bytes": 100 * MIB}, "exceeds memory_bytes"),
         ({"disk_bytes": MIB}, "there is no disk_path"),

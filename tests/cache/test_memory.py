@@ -129,6 +129,19 @@ def test_a_large_result_is_returned_and_not_kept(open_cached: Open) -> None:
     assert (stats["bypasses"], stats["misses"], stats["memory_bytes"]) == (2, 2, 0)
 
 
+@pytest.mark.parametrize("beside", [0, 1023, 1024])
+def test_an_entry_that_fills_the_memory_keeps_its_budget(open_cached: Open, beside: int) -> None:
+    """An entry takes 1 KiB beside its tensors."""
+    one = open_cached()
+    size = embeddings(one).nbytes
+    one.close()
+    encoder = open_cached(memory_bytes=size + beside, max_entry_bytes=size)
+    embeddings(encoder)
+    stats = encoder.cache_stats()
+    assert stats["memory_bytes"] == (size + 1024 if beside == 1024 else 0)
+    assert stats["bypasses"] == (beside < 1024)
+
+
 def test_eviction_keeps_the_budget_and_leaves_views_alone(open_cached: Open) -> None:
     one = open_cached()
     size = embeddings(one).nbytes

@@ -93,6 +93,12 @@ def test_the_switches_of_cuda_are_shown() -> None:
     assert "rotary (cuda:0: differs from its plain form), gated" in text
 
 
+def test_without_a_driver_no_kernel_is_on() -> None:
+    kernels = [["norm", True, None]]
+    text = doctor._cuda_section({"problem": "there is no driver", "gpu": None, "kernels": kernels})
+    assert "there is no driver" in text and "kernels" not in text
+
+
 def test_kernels_can_be_capped(process: Cli) -> None:
     done = process("doctor", "--json", env={**os.environ, "MM_KERNELS": "base"})
     assert json.loads(done.out)["bridge"]["kernel_level"] == "base"

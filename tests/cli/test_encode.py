@@ -13,6 +13,7 @@ import pytest
 import safetensors
 import torch
 from safetensors.torch import load_file
+from sounds import Sound
 
 from mm_libtorch_encoder import Encoder
 
@@ -141,6 +142,16 @@ def test_a_bad_file_fails_alone(cli: Cli, checkpoint: Path, photos: Path, tmp_pa
     assert "Encoded: 2 of 7" in lines
     embeddings = [name for name in load_file(out) if not name.endswith(("/grid_thws", "/embedding_offsets"))]
     assert embeddings == [str(photos / "a.png"), str(photos / "c.png")]
+
+
+def test_sounds_are_called_sounds(cli: Cli, demo_checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    (tmp_path / "good.wav").write_bytes(Sound(3_000).data())
+    (tmp_path / "bad.wav").write_bytes(b"RIFF")
+    paths = [tmp_path / "good.wav", tmp_path / "bad.wav"]
+    done = cli("encode", demo_checkpoint("muse_audio"), *paths, "--device=cpu", "--family=muse_audio")
+    assert (done.code, done.err) == (1, "mm-encoder: 1 of 2 sounds could not be encoded\n")
+    assert done.out.endswith(" s.\n") and "\nTimes are milliseconds. Encoded: 1 of 2, in " in done.out
+    assert "image" not in done.out.partition("\n")[2]
 
 
 def test_bad_files_in_the_document(cli: Cli, checkpoint: Path, photos: Path, tmp_path: Path) -> None:

@@ -91,6 +91,27 @@ def test_without_a_gpu_nothing_passes_for_one(demo_checkpoint: CheckpointOf) -> 
     )
 
 
+def test_without_a_gpu_one_sentence_says_so(
+    demo_checkpoint: CheckpointOf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("a CUDA device is here")
+    report = tmp_path / "report.json"
+    assert qualification.main([str(demo_checkpoint("qwen35")), "--report", str(report)]) == 1
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith('failed   device (0.0 s): RuntimeMismatch: device "cuda:0" ')
+    assert last.startswith(f"0 passed, 1 failed, {len(qualification.CHECKS)} not run (parity with the CPU, ")
+    findings = json.loads(report.read_text())["findings"]
+    assert [finding["check"] for finding in findings] == ["device", *qualification.CHECKS]
+
+
+def test_the_help_names_all_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        qualification.main(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert ", ".join(qualification.CHECKS) in text
+
+
 @pytest.mark.parametrize("wrong", [float("inf"), float("nan"), 0.5])
 def test_a_large_difference_is_a_failure(wrong: float) -> None:
     with pytest.raises(AssertionError, match="differs by"):

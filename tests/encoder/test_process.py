@@ -80,6 +80,85 @@ begun.wait(); time.sleep(0.05)
     silent(opened(demo_checkpoint, body))
 
 
+# A daemon thread that is inside of LibTorch for a while, and the exit that comes meanwhile.
+TAKING = """
+import asyncio, torch
+module = sys.modules["mm_libtorch_encoder.encoder"]
+take, entered = module._take, threading.Event()
+def slow(number):
+    entered.set()
+    time.sleep(0.3)
+    tensors = take(number)
+    os.write(1, b"taken\\n")
+    return tensors
+module._take = slow
+def work():
+    result = CALL
+    threading.Event().wait()  # to drop a tensor while the interpreter ends is the caller's own risk
+threading.Thread(target=work, daemon=True).start()
+entered.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "encoder.generate(good)",
+        "encoder.encode_image(good)",
+        "encoder.encode_pixels(torch.zeros(64, 1176), [(1, 8, 8)])",
+        "asyncio.run(encoder.generate_async(good))",
+        "asyncio.run(encoder.encode_image_async(good))",
+    ],
+)
+def test_the_exit_waits_for_a_daemon_thread_that_takes_its_result(
+    demo_checkpoint: CheckpointOf, call: str
+) -> None:
+    """One that were torn out of LibTorch would end the process by a signal."""
+    assert silent(opened(demo_checkpoint, TAKING.replace("CALL", call))) == "taken\n"
+
+
+def test_an_event_loop_that_finds_its_answer_behind_the_exits_wait_is_refused(
+    demo_checkpoint: CheckpointOf,
+) -> None:
+    """A handler that was registered before the package was imported runs behind the one that closes."""
+    program = (
+        """
+import asyncio, atexit, threading
+submitted, late, done = threading.Event(), threading.Event(), threading.Event()
+atexit.register(lambda: (late.set(), done.wait(60)))
+"""
+        + OPENED
+        + """
+async def main():
+    task = asyncio.create_task(encoder.encode_image_async(good))
+    await asyncio.sleep(0)
+    submitted.set()
+    late.wait()
+    try: await task
+    except EncoderClosed as error: os.write(1, str(error).encode())
+    done.set()
+threading.Thread(target=lambda: asyncio.run(main()), daemon=True).start()
+submitted.wait()
+"""
+    )
+    assert "no result can be taken" in silent(run(program, demo_checkpoint("glm53")))
+
+
+def test_an_exit_beside_a_loop_that_nobody_runs_does_not_wait(demo_checkpoint: CheckpointOf) -> None:
+    body = """
+import asyncio, atexit
+loop = asyncio.new_event_loop()
+task = loop.create_task(encoder.encode_image_async(good))
+loop.run_until_complete(asyncio.sleep(0))
+module, begin = sys.modules["mm_libtorch_encoder.encoder"], time.monotonic()
+module._close_all()
+print(time.monotonic() - begin < 5)
+task.cancel()
+loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+"""
+    assert silent(opened(demo_checkpoint, body)) == "True\n"
+
+
 def test_exit_by_an_error(demo_checkpoint: CheckpointOf) -> None:
     outcome = opened(demo_checkpoint, "encoder.generate(good); raise KeyError('mine')")
     assert outcome.code == 1

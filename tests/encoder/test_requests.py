@@ -161,7 +161,7 @@ def test_right_counts(encoder: Encoder) -> None:
 
 @pytest.mark.parametrize("counts", [[], [20], [20, 20, 20]])
 def test_a_wrong_number_of_counts(encoder: Encoder, counts: list[int]) -> None:
-    with pytest.raises(ValueError, match=f"expected_tokens has {len(counts)} counts for 2 images"):
+    with pytest.raises(ValueError, match=f"expected_tokens has {len(counts)} counts for 2 items"):
         encoder.generate([GOOD, GOOD], expected_tokens=counts)
 
 

@@ -192,10 +192,18 @@ def test_the_other_kind_of_media(
         shared_encoder(FAMILY).encode_image(images.png(8, 8))
     with pytest.raises(ValueError, match="muse_vision reads image, not audio"):
         shared_encoder("muse_vision").encode_audio(Sound(9).data())
-    with pytest.raises(MediaError, match="unsupported format: png"):
+    with pytest.raises(
+        MediaError, match="format: png; the family muse_audio reads sound, and this is an image"
+    ):
         shared_encoder(FAMILY).generate(images.png(8, 8))
-    with pytest.raises(MediaError, match="unsupported format: wav"):
+    with pytest.raises(
+        MediaError, match="format: wav; the family muse_vision reads images, and this is sound"
+    ):
         shared_encoder("muse_vision").generate(Sound(9).data())
+    with pytest.raises(
+        ValueError, match="warmup takes sizes of images, and the family muse_audio reads sound"
+    ):
+        shared_encoder(FAMILY).warmup([(28, 28)])
     processor = _native.Processor(demo_checkpoint(FAMILY), "", FAMILY)
     for call in (lambda: processor.plan(3, 4), lambda: processor.outline(b""), lambda: processor.decode(b"")):
         with pytest.raises(ValueError, match="muse_audio reads sound"):
@@ -248,7 +256,9 @@ def wav_of(form: bytes) -> bytes:
         (wav_of(sounds.form("i16", 24_000, 1, extensible=True)[:-1] + b"x"), "a codec of its own"),
         (sounds.wav(np.array([[np.nan]]), "f32"), "NaN"),
         (sounds.wav(np.array([[np.inf]]), "f64"), "infinity"),
-        (sounds.wav(np.array([[1e300]]), "f64"), "beyond float32"),
+        (sounds.wav(np.array([[1e300]]), "f64"), "beyond 2"),
+        (sounds.wav(np.array([[0.5], [-3e38]]), "f32"), "beyond 2.100"),
+        (sounds.wav(np.array([[np.nextafter(np.float32(2.0**100), np.float32(np.inf))]]), "f32"), "beyond 2"),
         (sounds.wav(np.zeros((301, 1)), "u8", rate=1), "over the limit of 300 seconds"),
     ],
     ids=lambda value: value.replace(" ", "-") if isinstance(value, str) else "",
@@ -256,6 +266,34 @@ def wav_of(form: bytes) -> bytes:
 def test_wrong_files(data: bytes, text: str) -> None:
     with pytest.raises(MediaError, match=text):
         preprocess.decode_audio(data)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("level", [2.0**15, 2.0**31, 2.0**64, 2.0**100])
+def test_loud_sounds_are_encoded_as_the_reference_does(
+    shared_encoder: Callable[..., Encoder], demo_checkpoint: CheckpointOf, dtype: str, level: float
+) -> None:
+    data = sounds.wav(sounds.noise(5_000, 1, 3) * level, "f32")
+    got = shared_encoder(FAMILY, dtype=dtype).encode_audio(data)["embeddings"].float()
+    wanted = muse.run(FAMILY, demo_checkpoint(FAMILY), data, dtype)["embeddings"].float()
+    assert wanted.isfinite().all()
+    assert (got - wanted).abs().max() <= (1e-5 if dtype == "float32" else 0.1)
+
+
+def test_a_resampled_sound_is_finite_at_the_largest_level(shared_encoder: Callable[..., Encoder]) -> None:
+    data = sounds.wav(np.sign(sounds.noise(4_000, 1, 4)) * 2.0**100, "f32", rate=44_100)
+    samples, _ = preprocess.decode_audio(data, 24_000)
+    assert np.isfinite(samples).all()
+    assert shared_encoder(FAMILY, dtype="float32").encode_audio(data)["embeddings"].isfinite().all()
+
+
+def test_samples_that_float16_does_not_hold_fail_alone(shared_encoder: Callable[..., Encoder]) -> None:
+    """The reference goes on with infinity, and gives NaN."""
+    encoder = shared_encoder(FAMILY, dtype="float16")
+    loud = sounds.wav(np.array([[0.5], [70_000.0], [0.1]]), "f32")
+    good, bad = encoder.generate([Sound(9).data(), loud], return_errors=True)
+    assert good.tensor.isfinite().all()
+    assert isinstance(bad, MediaError) and "samples beyond 65504" in str(bad)
 
 
 def test_what_is_accepted() -> None:

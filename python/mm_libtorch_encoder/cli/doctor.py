@@ -227,7 +227,8 @@ def _cuda_section(cuda: dict[str, Any]) -> str:
         rows.append(("not usable", cuda["problem"]))
     on = [name for name, used, _ in cuda["kernels"] if used]
     off = [f"{name} ({reason})" if reason else name for name, used, reason in cuda["kernels"] if not used]
-    if cuda["kernels"]:
+    # Without a device they were not checked, and nothing uses them.
+    if cuda["gpu"] and cuda["kernels"]:
         rows.append(("kernels on", ", ".join(on) or "none"))
         rows.append(("kernels off", ", ".join(off) or "none"))
     return _section("CUDA", *rows)

@@ -30,13 +30,15 @@ def add_parser(commands: Any) -> None:
     """The command's arguments."""
     parser = commands.add_parser(
         "encode",
-        help="encode images",
+        help="encode images or sounds",
         description="Encode images, or sound for a family that reads it, into embeddings.",
     )
     parser.add_argument(
         "checkpoint", metavar="CHECKPOINT", help="folder with config.json and safetensors weights"
     )
-    parser.add_argument("images", metavar="IMAGE", nargs="+", help='image file; "-" is standard input')
+    parser.add_argument(
+        "images", metavar="IMAGE", nargs="+", help='image file, or WAV; "-" is standard input'
+    )
     add_arguments(parser)
     parser.add_argument("--out", metavar="FILE", help="write the embeddings to this safetensors file")
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
@@ -66,7 +68,7 @@ def run(options: argparse.Namespace) -> Outcome:
                         out.add(name if output == "embeddings" else f"{name}/{output}", tensor)
             else:
                 rows.append({"file": name, "error": outcome})
-            progress.images(len(rows), len(names))
+            progress.items(f"{tower.noun.capitalize()}s", len(rows), len(names))
         seconds = time.monotonic() - start
         tower.encoder.close()
         if out is not None:
@@ -77,7 +79,7 @@ def run(options: argparse.Namespace) -> Outcome:
     document = _document(options, tower, rows, seconds)
     text = json.dumps(document, indent=1) if options.json else _report(document, tower)
     failed = document["totals"]["failed"]
-    return Outcome(text, f"{failed} of {len(rows)} images could not be encoded" if failed else "")
+    return Outcome(text, f"{failed} of {len(rows)} {tower.noun}s could not be encoded" if failed else "")
 
 
 def facts(encoded: Encoded) -> dict[str, Any]:
@@ -128,7 +130,7 @@ def _encode_one(tower: Tower, path: str) -> Encoded | str:
     except (Failure, ValueError, RuntimeError) as error:
         return shown(str(error))
     except MemoryError:
-        return "there is not enough memory for this image"
+        return f"there is not enough memory for this {tower.noun}"
 
 
 def _document(
@@ -183,8 +185,9 @@ def _report(document: dict[str, Any], tower: Tower) -> str:
         times = (_ms(totals["milliseconds"][stage]) for stage in STAGES)
         table.add("total", "", "", "", str(totals["tokens"]), "", *times, "")
     lines = [tower.heading(document["checkpoint"]), "", table.text(), ""]
+    units = "Sizes and grids (in patches) are width x height, times milliseconds."
     lines.append(
-        "Sizes and grids (in patches) are width x height, times milliseconds. "
+        f"{units if tower.noun == 'image' else 'Times are milliseconds.'} "
         f"Encoded: {totals['encoded']} of {len(rows)}, in {totals['seconds']:.2f} s."
     )
     if document["out"]:

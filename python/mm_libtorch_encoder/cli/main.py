@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
-        description="Native multimodal encoder: encoded images in, embeddings of a checkpoint's tower out.",
+        description="Native multimodal encoder: encoded images or sounds in, embeddings of a checkpoint's tower out.",
         epilog=EXIT_CODES,
     )
     parser.add_argument("--version", action="version", version=f"mm-libtorch-encoder {_native.__version__}")

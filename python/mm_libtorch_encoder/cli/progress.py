@@ -1,4 +1,4 @@
-"""Progress on standard error while weights load and images are encoded; nothing where that is no terminal."""
+"""Progress on standard error while weights load and items are encoded; nothing where that is no terminal."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Progress:
         """`done` of `total` bytes of weights are read. Called from the loading thread."""
         self._show("Weights", done, total, f"{done >> 20} of {total >> 20} MiB")
 
-    def images(self, done: int, total: int) -> None:
-        """`done` of `total` images are finished; a single one gets no bar."""
+    def items(self, what: str, done: int, total: int) -> None:
+        """`done` of `total` are finished, such as "Images"; a single one gets no bar."""
         if total > 1:
-            self._show("Images", done, total, f"{done} of {total}")
+            self._show(what, done, total, f"{done} of {total}")
 
     def _show(self, what: str, done: int, total: int, text: str) -> None:
         if self._rich is not None:

@@ -13,7 +13,7 @@ from .failure import Failure, reason
 MAX_IMAGE_BYTES = 256 << 20
 STEP_BYTES = 1 << 20
 STANDARD_INPUT = "-"
-_TOO_LARGE = f"the file is over the limit of {MAX_IMAGE_BYTES} bytes for one image: give a smaller one"
+_TOO_LARGE = f"the file is over the limit of {MAX_IMAGE_BYTES} bytes: give a smaller one"
 
 
 def read_image(path: str) -> bytes:
@@ -21,7 +21,7 @@ def read_image(path: str) -> bytes:
     try:
         if path == STANDARD_INPUT:
             if sys.stdin is None:
-                raise Failure("standard input is closed: give a file, or pipe an image in")
+                raise Failure("standard input is closed: give a file, or pipe one in")
             return _read(sys.stdin.buffer)
         with open(path, "rb") as file:
             state = os.fstat(file.fileno())

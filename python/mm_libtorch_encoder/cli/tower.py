@@ -82,6 +82,11 @@ class Tower:
         """The element type's name, such as "bfloat16"."""
         return str(self.encoder.dtype).removeprefix("torch.")
 
+    @property
+    def noun(self) -> str:
+        """One item that the family reads: "image" or "sound"."""
+        return "image" if self.encoder.modality == "image" else "sound"
+
     def outline(self, data: bytes) -> Outline:
         """Sizes and grid of encoded bytes."""
         size, canvas, grid, tokens = self.processor.outline(data)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from .. import _native, runtime
+from .. import device as devices
 from . import checks, cuda_checks, timings
 from .context import Context, NotRun
 
@@ -60,14 +61,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dtype", help="element type of the tower (default: the checkpoint's own)")
     parser.add_argument("--family", help="model family (default: as config.json shows)")
     parser.add_argument(
-        "--only", action="append", metavar="CHECK", choices=list(CHECKS), help="run this check alone"
+        "--only",
+        action="append",
+        metavar="CHECK",
+        choices=list(CHECKS),
+        help=f"run this check alone, or several by several --only: {', '.join(CHECKS)}",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the JSON document to FILE too")
     options = parser.parse_args(arguments)
     context = Context(options.checkpoint, options.device, dtype=options.dtype, family=options.family)
     findings = []
+    absent = device_fault(context)
+    if absent:
+        # One sentence, not the same one for each check.
+        findings = [Finding("device", FAILED, absent, 0.0)]
+        if not options.json:
+            print(line(findings[0]), flush=True)
     for name in options.only or CHECKS:
+        if absent:
+            findings.append(Finding(name, NOT_RUN, "the device cannot be used", 0.0))
+            continue
         findings.append(run(name, context))
         if not options.json:
             print(line(findings[-1]), flush=True)
@@ -80,6 +94,18 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         print(summary(findings))
     return int(any(finding.status == FAILED for finding in findings))
+
+
+def device_fault(context: Context) -> str | None:
+    """What keeps the device from being used at all; None: nothing."""
+    if not context.on_cuda:
+        return None
+    try:
+        devices.prepare(context.device)
+        _native.cuda_device(torch.device(context.device).index or 0)
+    except (RuntimeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def run(name: str, context: Context) -> Finding:

@@ -69,6 +69,13 @@ impl AudioProcessor for Processor {
             Dtype::F16 => {
                 let mut rounded = vec![f16::ZERO; samples.len()];
                 rounded.convert_from_f32_slice(&samples);
+                if !rounded.iter().all(|sample| sample.is_finite()) {
+                    return Err(Error::media(format!(
+                        "wav sound holds samples beyond {}, which a tower in float16 cannot take: full scale is 1; send \
+                         quieter ones, or use bfloat16 or float32",
+                        f16::MAX
+                    )));
+                }
                 Samples::F16(rounded)
             }
         };
