@@ -115,28 +115,29 @@ def test_pixel_values_are_the_extractors(demo_checkpoint: CheckpointOf) -> None:
 # Embeddings
 
 
-def compare(folder: Path, media: tuple[Sound, ...]) -> None:
-    # A restatement in plain Torch equals transformers bit for bit.
+def compare(folder: Path, media: tuple[Sound, ...], bound: float) -> None:
     parity.compare(
-        FAMILY, folder, partial(muse.preprocess, folder), partial(muse.forward, folder), media, bound=1e-6
+        FAMILY, folder, partial(muse.preprocess, folder), partial(muse.forward, folder), media, bound=bound
     )
     muse.tower.cache_clear()
 
 
 def test_embeddings(demo_checkpoint: CheckpointOf) -> None:
-    compare(demo_checkpoint(FAMILY), MEDIA)
+    # A restatement in plain Torch equals transformers bit for bit.
+    compare(demo_checkpoint(FAMILY), MEDIA, 1e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_embeddings_of_other_seeds(seed: int, tmp_path: Path, demo_checkpoint: CheckpointOf) -> None:
-    compare(parity.checkpoint(FAMILY, tmp_path / "tiny", seed, demo_checkpoint(FAMILY)), MEDIA)
+    compare(parity.checkpoint(FAMILY, tmp_path / "tiny", seed, demo_checkpoint(FAMILY)), MEDIA, 1e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_embeddings_of_published_width(seed: int, tmp_path: Path) -> None:
-    compare(checkpoints.published_width(FAMILY, tmp_path / "wide", seed), MEDIA)
+    # Sums over thousands of columns, in another order than upstream's where a sound has a single token: 1.04e-6 there.
+    compare(checkpoints.published_width(FAMILY, tmp_path / "wide", seed), MEDIA, 2e-6)
 
 
 def test_float16(shared_encoder: Callable[..., Encoder]) -> None:
