@@ -125,7 +125,7 @@ fn unsupported(bytes: &[u8]) -> Option<&'static str> {
         let major = bytes.span(8, 4)?;
         // A still picture may name its codec among the compatible brands only.
         let compatible = bytes.get(16..bytes.u32_be(0)?.min(256) as usize).unwrap_or_default();
-        let avif = compatible.chunks_exact(4).any(|b| b == b"avif");
+        let avif = compatible.chunks_exact(4).any(|b| b == b"avif" || b == b"avis");
         return Some(match BRANDS.iter().find(|(brand, _)| *brand == major) {
             Some((b"mif1" | b"msf1", _)) if avif => "avif",
             Some((_, name)) => name,

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scripts
-from PIL import Image, ImageCms, ImageOps
+from PIL import ExifTags, Image, ImageCms, ImageOps, features
 
 from mm_libtorch_encoder import _native
 from tests.image import reference
@@ -256,9 +256,28 @@ def test_hermes_67848_unsupported_formats_are_named(name: str) -> None:
             call(UNSUPPORTED[name])
 
 
-def test_names_are_found_in_compatible_brands() -> None:
-    with pytest.raises(_native.MediaError, match="unsupported format: avif"):
-        _native.decode_image(b"\0\0\0\x1cftypmif1\0\0\0\0mif1avifmiaf")
+@pytest.mark.parametrize("brands", [b"mif1\0\0\0\0mif1avifmiaf", b"msf1\0\0\0\0msf1avismiaf"])
+def test_names_are_found_in_compatible_brands(brands: bytes) -> None:
+    with pytest.raises(_native.MediaError, match=r"^unsupported format: avif$"):
+        _native.decode_image(b"\0\0\0\x1cftyp" + brands)
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="Pillow was built without AVIF")
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+def test_avif_files_are_named_whole_or_damaged(mode: str) -> None:
+    frames = [picture(mode, 64, 48, seed) for seed in range(2)]
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    files = [
+        saved(frames[0], "AVIF"),
+        saved(frames[0], "AVIF", exif=exif, icc_profile=b"profile"),
+        saved(frames[0], "AVIF", save_all=True, append_images=frames[1:]),
+    ]
+    files += [data[: len(data) // 2] for data in files] + [files[0][:12]]
+    for data in files:
+        for call in (_native.decode_image, _native.image_header):
+            with pytest.raises(_native.MediaError, match=r"^unsupported format: avif$"):
+                call(data)
 
 
 @pytest.mark.slow
