@@ -155,4 +155,32 @@ MM_BOTH float weighted(const T* const tap[4], const float share[4], int64_t colu
          load(tap[3][column]) * share[3];
 }
 
+// Several numbers that are read or written at once.
+template <class T, int N>
+struct alignas(N * sizeof(T)) Run {
+  T at[N];
+};
+
+// A pixel's sample among those of a patch, [channel][line][column] or [line][column][channel].
+struct Sample {
+  int32_t channel, line, column;
+};
+
+MM_BOTH Sample sample_of(int32_t i, int32_t side, bool channels_last) {
+  const int32_t area = side * side;
+  const int32_t channel = channels_last ? i % 3 : i / area;
+  const int32_t pixel = channels_last ? i / 3 : i - channel * area;
+  return Sample{channel, pixel / side, pixel % side};
+}
+
+// Values of a channel in the table, the one of padding included.
+constexpr int32_t TABLE_COLUMNS = 257;
+
+template <class T>
+MM_BOTH T value_of(const T* table, uint8_t level, Sample sample, const uint16_t edges[4]) {
+  const bool inside = sample.line >= edges[0] && sample.line < edges[1] && sample.column >= edges[2] &&
+                      sample.column < edges[3];
+  return table[sample.channel * TABLE_COLUMNS + (inside ? level : TABLE_COLUMNS - 1)];
+}
+
 }  // namespace mm::cuda

@@ -122,4 +122,39 @@ struct PositionElement {
   }
 };
 
+// One patch. Each thread takes N levels of one plane at once and writes all copies of their values.
+template <class T, int N>
+struct PatchRow {
+  using Job = MmCudaPatches;
+
+  template <class Team>
+  static MM_BOTH void run(const Job& job, int64_t row, Team& team) {
+    const int32_t area = job.side * job.side, columns = 3 * area;
+    const auto* levels = reinterpret_cast<const Run<uint8_t, N>*>(job.levels + row * columns);
+    const auto* table = static_cast<const T*>(job.table);
+    T* out = static_cast<T*>(job.out) + row * columns * job.frames;
+    const bool last = job.order == MM_CHANNELS_LAST, together = job.order == MM_CHANNEL_FRAME;
+    team.each(columns / N, [&](int64_t i) {
+      const Run<uint8_t, N> from = levels[i];
+      const auto first = static_cast<int32_t>(i) * N;
+      Run<T, N> values;
+      for (int k = 0; k < N; ++k) {
+        values.at[k] = value_of(table, from.at[k], sample_of(first + k, job.side, last), job.edges + 4 * row);
+      }
+      // The copies of a plane stand together, or those of a whole patch.
+      T* to = out + first + (together ? first / area * area * (job.frames - 1) : 0);
+      const int32_t step = together ? area : columns;
+      for (int32_t frame = 0; frame < job.frames; ++frame) {
+        *reinterpret_cast<Run<T, N>*>(to + frame * step) = values;
+      }
+    });
+  }
+};
+
+// Where a plane has a multiple of 4 samples, every run of 4 lies in one plane and begins at a multiple of its size.
+template <class T>
+using PatchRuns = PatchRow<T, 4>;
+template <class T>
+using PatchSamples = PatchRow<T, 1>;
+
 }  // namespace mm::cuda

@@ -266,7 +266,7 @@ impl PixelRecipe {
         let order = if merge == 1 { PatchOrder::Raster } else { PatchOrder::Blocks(merge) };
         let samples = SampleOrder::parse(samples)?;
         Ok(Self(Recipe {
-            canvas: Canvas { height: 0, width: 0, content_height: 0, content_width: 0, top: 0, left: 0 },
+            canvas: Canvas::EMPTY,
             filter: Filter::parse(filter)?,
             arithmetic: Arithmetic::parse(arithmetic)?,
             normalize: normalization.0.clone(),
