@@ -161,26 +161,24 @@ struct alignas(N * sizeof(T)) Run {
   T at[N];
 };
 
-// A pixel's sample among those of a patch, [channel][line][column] or [line][column][channel].
-struct Sample {
-  int32_t channel, line, column;
-};
-
-MM_BOTH Sample sample_of(int32_t i, int32_t side, bool channels_last) {
-  const int32_t area = side * side;
-  const int32_t channel = channels_last ? i % 3 : i / area;
-  const int32_t pixel = channels_last ? i / 3 : i - channel * area;
-  return Sample{channel, pixel / side, pixel % side};
+// The channel of sample `i` of a patch, [channel][line][column] or [line][column][channel].
+MM_BOTH int32_t channel_of(int32_t i, int32_t side, bool channels_last) {
+  return channels_last ? i % 3 : i / (side * side);
 }
 
-// Values of a channel in the table, the one of padding included.
+// Is sample `i` of a patch content: within the edges' lines and columns?
+MM_BOTH bool is_content(int32_t i, int32_t side, bool channels_last, const uint16_t edges[4]) {
+  const int32_t pixel = channels_last ? i / 3 : i % (side * side);
+  const int32_t line = pixel / side, column = pixel % side;
+  return line >= edges[0] && line < edges[1] && column >= edges[2] && column < edges[3];
+}
+
+// Values of a channel in the table: of all levels, then that of padding.
 constexpr int32_t TABLE_COLUMNS = 257;
 
 template <class T>
-MM_BOTH T value_of(const T* table, uint8_t level, Sample sample, const uint16_t edges[4]) {
-  const bool inside = sample.line >= edges[0] && sample.line < edges[1] && sample.column >= edges[2] &&
-                      sample.column < edges[3];
-  return table[sample.channel * TABLE_COLUMNS + (inside ? level : TABLE_COLUMNS - 1)];
+MM_BOTH T value_of(const T* table, int32_t channel, uint8_t level, bool content) {
+  return table[channel * TABLE_COLUMNS + (content ? level : TABLE_COLUMNS - 1)];
 }
 
 }  // namespace mm::cuda

@@ -134,15 +134,19 @@ struct PatchRow {
     const auto* table = static_cast<const T*>(job.table);
     T* out = static_cast<T*>(job.out) + row * columns * job.frames;
     const bool last = job.order == MM_CHANNELS_LAST, together = job.order == MM_CHANNEL_FRAME;
+    const uint16_t* edges = job.edges + 4 * row;
+    const bool whole = edges[0] == 0 && edges[1] == job.side && edges[2] == 0 && edges[3] == job.side;
     team.each(columns / N, [&](int64_t i) {
       const Run<uint8_t, N> from = levels[i];
       const auto first = static_cast<int32_t>(i) * N;
+      const int32_t channel = channel_of(first, job.side, last);
       Run<T, N> values;
       for (int k = 0; k < N; ++k) {
-        values.at[k] = value_of(table, from.at[k], sample_of(first + k, job.side, last), job.edges + 4 * row);
+        const bool content = whole || is_content(first + k, job.side, last, edges);
+        values.at[k] = value_of(table, last ? (channel + k) % 3 : channel, from.at[k], content);
       }
       // The copies of a plane stand together, or those of a whole patch.
-      T* to = out + first + (together ? first / area * area * (job.frames - 1) : 0);
+      T* to = out + first + (together ? channel * area * (job.frames - 1) : 0);
       const int32_t step = together ? area : columns;
       for (int32_t frame = 0; frame < job.frames; ++frame) {
         *reinterpret_cast<Run<T, N>*>(to + frame * step) = values;
@@ -151,7 +155,8 @@ struct PatchRow {
   }
 };
 
-// Where a plane has a multiple of 4 samples, every run of 4 lies in one plane and begins at a multiple of its size.
+// Where a plane has a multiple of 4 samples: every run of 4 begins at a multiple of its size, and none leaves
+// its plane.
 template <class T>
 using PatchRuns = PatchRow<T, 4>;
 template <class T>

@@ -34,7 +34,8 @@ impl Encoder {
             let processor = self.preprocessor.image_processor()?;
             let grid = processor.plan(width, height)?.grid;
             let tokens = self.preprocessor.family().tokens(grid)?;
-            let pixels = Arc::new(processor.preprocess(&image, self.dtype)?);
+            let expansion = self.inputs.expansion(self.inputs.form());
+            let pixels = Arc::new(processor.patches(&image, self.dtype, expansion)?);
             let mut tickets = Vec::new();
             for replica in 0..self.queue.load().replicas {
                 let (ticket, reply) = Ticket::new(self.queue.clone(), None);

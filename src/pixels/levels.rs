@@ -43,6 +43,16 @@ pub enum Patches {
     Levels(Levels),
 }
 
+impl Patches {
+    /// The levels, if that is what it is.
+    pub fn levels(&self) -> Option<&Levels> {
+        match self {
+            Self::Values(_) => None,
+            Self::Levels(levels) => Some(levels),
+        }
+    }
+}
+
 impl From<PixelValues> for Patches {
     fn from(values: PixelValues) -> Self {
         Self::Values(values)
@@ -99,7 +109,10 @@ impl Expansion {
     pub fn table<T: Element>(&self) -> Vec<T> {
         let Normalize { table, fill, .. } = &self.normalize;
         let channels = table.iter().zip(fill);
-        channels.flat_map(|(levels, fill)| levels.iter().chain([fill])).map(|&value| T::round(value)).collect()
+        channels
+            .flat_map(|(levels, fill)| levels.iter().chain([fill]))
+            .map(|&value| T::round(value))
+            .collect()
     }
 
     /// The patch matrix of all `parts`, one under the other.

@@ -130,9 +130,9 @@ struct MmApi {
                        double scale, int32_t math, MmTensor* out);
   // x + round(sum of four weighted rows of table); index [4, rows] int64, weight [4, rows] float32.
   int32_t (*add_interpolated)(MmTensor x, MmTensor table, MmTensor index, MmTensor weight, MmTensor* out);
-  // The patch matrix [rows, 3 * frames * side * side] of table's type from `packed` bytes, uint16 edges [rows, 4]
-  // before uint8 levels [rows, 3 * side * side]; table [3, 257] and `order` as in MmCudaPatches. Null where the
-  // CUDA library's kernel is not in use: nothing else does this.
+  // The patch matrix [rows, 3 * frames * side * side] of table's type from `packed` bytes, uint16 edges
+  // [rows, 4] before uint8 levels [rows, 3 * side * side]; table [3, 257] and `order` as in MmCudaPatches.
+  // Null where the CUDA library's kernel is not in use: nothing else does this.
   int32_t (*expand_patches)(MmTensor packed, MmTensor table, int64_t rows, int32_t side, int32_t frames,
                             int32_t order, MmTensor* out);
   // table [height, width, channels] resampled to [out_height, out_width, channels], corners not aligned.
