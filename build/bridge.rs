@@ -9,8 +9,19 @@ use std::process::Command;
 const OLDEST_HEADERS: (u32, u32) = (2, 14);
 /// Oldest Torch that the compiled bridge runs under.
 const TARGET_VERSION: &str = "0x020b000000000000";
-const SOURCES: &[&str] =
-    &["api", "attention", "common", "conv", "cuda", "kernels", "linear", "norm", "results", "tensor"];
+const SOURCES: &[&str] = &[
+    "api",
+    "attention",
+    "common",
+    "conv",
+    "cuda",
+    "kernels",
+    "linear",
+    "norm",
+    "patches",
+    "results",
+    "tensor",
+];
 /// Kernel files and the instruction sets they are compiled for, on x86-64.
 const KERNELS: &[(&str, &[&str])] = &[
     ("kernels_base", &[]),

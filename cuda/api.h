@@ -10,7 +10,7 @@
 extern "C" {
 
 // Bumped whenever a table or the meaning of an entry changes.
-#define MM_CUDA_API_VERSION 1u
+#define MM_CUDA_API_VERSION 2u
 
 // Parts that can be switched off one by one; the order is that of Rust's `cuda::KERNELS`.
 enum MmCudaKernel : int32_t {
@@ -22,7 +22,8 @@ enum MmCudaKernel : int32_t {
   MM_KERNEL_LINEAR_GELU = 5,
   MM_KERNEL_POSITIONS = 6,
   MM_KERNEL_ATTENTION = 7,
-  MM_KERNELS = 8,
+  MM_KERNEL_PATCHES = 8,
+  MM_KERNELS = 9,
 };
 
 // Element types are MmDtype's: 0 float32, 1 bfloat16, 2 float16. All tensors are contiguous and on one
@@ -79,6 +80,20 @@ struct MmCudaPositions {
   int64_t rows, columns;
 };
 
+// Order of the samples of one patch: Rust's `SampleOrder`.
+enum MmSampleOrder : int32_t { MM_CHANNEL_FRAME = 0, MM_FRAME_CHANNEL = 1, MM_CHANNELS_LAST = 2 };
+
+// Values of 8-bit levels, `frames` copies of each patch, in the order of a patch matrix.
+struct MmCudaPatches {
+  const uint16_t* edges;  // [rows, 4]: first line, line behind the last, first column, column behind the last
+                          // of the content in each patch; what is outside gets the value of padding
+  const uint8_t* levels;  // [rows, 3 * side * side], from a multiple of 4 bytes on
+  const void* table;      // [3, 257]: the values of all levels, then that of padding
+  void* out;              // [rows, 3 * frames * side * side], from a multiple of 4 elements on
+  int64_t rows;
+  int32_t side, frames, order;
+};
+
 // Softmax attention within segments of q, k and v, views of packed qkv.
 struct MmCudaAttention {
   void* q;
@@ -95,6 +110,8 @@ struct MmCudaOps {
   int32_t (*device_type)();
   // Called by the bridge with the name of everything that it launches; null where nobody counts.
   void (*launched)(const char* what);
+  // Called by the bridge with the bytes of each copy from staging memory; null where nobody counts.
+  void (*uploaded)(int64_t bytes);
 
   // Kernels, on the current stream of device `index`.
   int32_t (*norm)(const MmCudaNorm* job, int32_t dtype, int32_t index);
@@ -102,6 +119,7 @@ struct MmCudaOps {
   int32_t (*gated)(const MmCudaGated* job, int32_t dtype, int32_t index);
   int32_t (*activation)(const MmCudaActivation* job, int32_t dtype, int32_t index);
   int32_t (*positions)(const MmCudaPositions* job, int32_t dtype, int32_t index);
+  int32_t (*patches)(const MmCudaPatches* job, int32_t dtype, int32_t index);
 
   // LibTorch's own, through its typed functions, whose status they give: its text is LibTorch's to tell. All
   // tensors in `out` are new and the caller's; null ones are none, the first is the result. tanh GELU of x

@@ -155,4 +155,30 @@ MM_BOTH float weighted(const T* const tap[4], const float share[4], int64_t colu
          load(tap[3][column]) * share[3];
 }
 
+// Several numbers that are read or written at once.
+template <class T, int N>
+struct alignas(N * sizeof(T)) Run {
+  T at[N];
+};
+
+// The channel of sample `i` of a patch, [channel][line][column] or [line][column][channel].
+MM_BOTH int32_t channel_of(int32_t i, int32_t side, bool channels_last) {
+  return channels_last ? i % 3 : i / (side * side);
+}
+
+// Is sample `i` of a patch content: within the edges' lines and columns?
+MM_BOTH bool is_content(int32_t i, int32_t side, bool channels_last, const uint16_t edges[4]) {
+  const int32_t pixel = channels_last ? i / 3 : i % (side * side);
+  const int32_t line = pixel / side, column = pixel % side;
+  return line >= edges[0] && line < edges[1] && column >= edges[2] && column < edges[3];
+}
+
+// Values of a channel in the table: of all levels, then that of padding.
+constexpr int32_t TABLE_COLUMNS = 257;
+
+template <class T>
+MM_BOTH T value_of(const T* table, int32_t channel, uint8_t level, bool content) {
+  return table[channel * TABLE_COLUMNS + (content ? level : TABLE_COLUMNS - 1)];
+}
+
 }  // namespace mm::cuda

@@ -122,4 +122,44 @@ struct PositionElement {
   }
 };
 
+// One patch. Each thread takes N levels of one plane at once and writes all copies of their values.
+template <class T, int N>
+struct PatchRow {
+  using Job = MmCudaPatches;
+
+  template <class Team>
+  static MM_BOTH void run(const Job& job, int64_t row, Team& team) {
+    const int32_t area = job.side * job.side, columns = 3 * area;
+    const auto* levels = reinterpret_cast<const Run<uint8_t, N>*>(job.levels + row * columns);
+    const auto* table = static_cast<const T*>(job.table);
+    T* out = static_cast<T*>(job.out) + row * columns * job.frames;
+    const bool last = job.order == MM_CHANNELS_LAST, together = job.order == MM_CHANNEL_FRAME;
+    const uint16_t* edges = job.edges + 4 * row;
+    const bool whole = edges[0] == 0 && edges[1] == job.side && edges[2] == 0 && edges[3] == job.side;
+    team.each(columns / N, [&](int64_t i) {
+      const Run<uint8_t, N> from = levels[i];
+      const auto first = static_cast<int32_t>(i) * N;
+      const int32_t channel = channel_of(first, job.side, last);
+      Run<T, N> values;
+      for (int k = 0; k < N; ++k) {
+        const bool content = whole || is_content(first + k, job.side, last, edges);
+        values.at[k] = value_of(table, last ? (channel + k) % 3 : channel, from.at[k], content);
+      }
+      // The copies of a plane stand together, or those of a whole patch.
+      T* to = out + first + (together ? channel * area * (job.frames - 1) : 0);
+      const int32_t step = together ? area : columns;
+      for (int32_t frame = 0; frame < job.frames; ++frame) {
+        *reinterpret_cast<Run<T, N>*>(to + frame * step) = values;
+      }
+    });
+  }
+};
+
+// Where a plane has a multiple of 4 samples: every run of 4 begins at a multiple of its size, and none leaves
+// its plane.
+template <class T>
+using PatchRuns = PatchRow<T, 4>;
+template <class T>
+using PatchSamples = PatchRow<T, 1>;
+
 }  // namespace mm::cuda

@@ -83,21 +83,27 @@ void elements(const Job& job, int32_t dtype, void* stream) {
   }
 }
 
-}  // namespace
-
-void launch_norm(const MmCudaNorm& job, int32_t dtype, void* stream) {
-  const Launch launch = row_launch(job.rows, job.columns);
+// A block a row, whose work is spread over `columns` threads at most.
+template <template <class> class Body, class Job>
+void rows(const Job& job, int64_t count, int64_t columns, int32_t dtype, void* stream) {
+  const Launch launch = row_launch(count, columns);
   const auto queue = static_cast<cudaStream_t>(stream);
   switch (dtype) {
     case 0:
-      by_block<NormRow<float>><<<launch.blocks, launch.threads, 0, queue>>>(job, job.rows);
+      by_block<Body<float>><<<launch.blocks, launch.threads, 0, queue>>>(job, count);
       break;
     case 1:
-      by_block<NormRow<Bf16>><<<launch.blocks, launch.threads, 0, queue>>>(job, job.rows);
+      by_block<Body<Bf16>><<<launch.blocks, launch.threads, 0, queue>>>(job, count);
       break;
     default:
-      by_block<NormRow<F16>><<<launch.blocks, launch.threads, 0, queue>>>(job, job.rows);
+      by_block<Body<F16>><<<launch.blocks, launch.threads, 0, queue>>>(job, count);
   }
+}
+
+}  // namespace
+
+void launch_norm(const MmCudaNorm& job, int32_t dtype, void* stream) {
+  rows<NormRow>(job, job.rows, job.columns, dtype, stream);
 }
 
 void launch_rotary(const MmCudaRotary& job, int32_t dtype, void* stream) {
@@ -126,6 +132,16 @@ void launch_activation(const MmCudaActivation& job, int32_t dtype, void* stream)
 
 void launch_positions(const MmCudaPositions& job, int32_t dtype, void* stream) {
   elements<PositionElement>(job, dtype, stream);
+}
+
+void launch_patches(const MmCudaPatches& job, int32_t dtype, void* stream) {
+  const int32_t run = patch_run(job.side);
+  const int64_t columns = 3 * job.side * job.side / run;
+  if (run == 1) {
+    rows<PatchSamples>(job, job.rows, columns, dtype, stream);
+  } else {
+    rows<PatchRuns>(job, job.rows, columns, dtype, stream);
+  }
 }
 
 }  // namespace mm::cuda

@@ -37,6 +37,9 @@ MM_BOTH Launch warp_launch(int64_t units) {
   return Launch{static_cast<uint32_t>(least((units + each - 1) / each, MOST_BLOCKS)), MOST_THREADS};
 }
 
+// Levels of a patch of this side that one thread of the kernel `patches` takes at once.
+MM_BOTH int32_t patch_run(int32_t side) { return side % 2 == 0 ? 4 : 1; }
+
 // The units of one taker among `takers`: every unit of [0, count) belongs to exactly one.
 template <class Body>
 MM_BOTH void take(int64_t taker, int64_t takers, int64_t count, const Body& body) {

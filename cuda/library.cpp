@@ -75,11 +75,13 @@ const MmCudaOps ops = {
     last_error,
     device_type,
     nullptr,
+    nullptr,
     op_norm,
     op_rotary,
     op_gated,
     op_activation,
     op_positions,
+    op_patches,
     op_linear_gelu,
     op_flash_attention,
     op_efficient_attention,
@@ -120,6 +122,10 @@ int32_t op_activation(const MmCudaActivation* job, int32_t dtype, int32_t index)
 
 int32_t op_positions(const MmCudaPositions* job, int32_t dtype, int32_t index) {
   return launch(launch_positions, *job, dtype, index, "positions");
+}
+
+int32_t op_patches(const MmCudaPatches* job, int32_t dtype, int32_t index) {
+  return launch(launch_patches, *job, dtype, index, "patches");
 }
 
 int32_t check_device(int32_t index, MmCudaDevice* facts) {

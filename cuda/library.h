@@ -13,6 +13,7 @@ void launch_rotary(const MmCudaRotary& job, int32_t dtype, void* stream);
 void launch_gated(const MmCudaGated& job, int32_t dtype, void* stream);
 void launch_activation(const MmCudaActivation& job, int32_t dtype, void* stream);
 void launch_positions(const MmCudaPositions& job, int32_t dtype, void* stream);
+void launch_patches(const MmCudaPatches& job, int32_t dtype, void* stream);
 
 // Leaves `text` for `last_error` and gives 1.
 int32_t fail(const std::string& text) noexcept;
@@ -23,6 +24,7 @@ int32_t op_rotary(const MmCudaRotary* job, int32_t dtype, int32_t index);
 int32_t op_gated(const MmCudaGated* job, int32_t dtype, int32_t index);
 int32_t op_activation(const MmCudaActivation* job, int32_t dtype, int32_t index);
 int32_t op_positions(const MmCudaPositions* job, int32_t dtype, int32_t index);
+int32_t op_patches(const MmCudaPatches* job, int32_t dtype, int32_t index);
 int32_t op_linear_gelu(void* bias, void* x, void* weight, void** out);
 int32_t op_flash_attention(const MmCudaAttention* job, void* out[5]);
 int32_t op_efficient_attention(const MmCudaAttention* job, void* out[5]);

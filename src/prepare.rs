@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use crate::audio;
 use crate::checkpoint::Checkpoint;
 use crate::family::{self, AudioProcessor, Family, Grid, ImageProcessor, Input, Options};
-use crate::image::{self, DecodePolicy, Limits};
+use crate::image::{self, DecodePolicy, Image, Limits};
 use crate::media::hash::content_hash;
-use crate::pixels::PixelValues;
+use crate::pixels::{Expansion, Patches, PixelValues};
 use crate::{Dtype, Error, Result};
 
 /// A family's preprocessing with the choices of one caller. Needs no Torch.
@@ -33,9 +33,9 @@ pub struct Extent {
 }
 
 /// An item ready for the tower.
-pub struct Prepared {
-    /// The tower's input matrix.
-    pub pixels: PixelValues,
+pub struct Prepared<P = PixelValues> {
+    /// The tower's input matrix, or what it is made of.
+    pub pixels: P,
     /// Time to decode.
     pub decode: Duration,
     /// Time to resize or resample, normalise and lay out.
@@ -179,15 +179,34 @@ impl Preprocessor {
 
     /// Decodes and prepares `bytes`.
     pub fn prepare(&self, bytes: &[u8], dtype: Dtype) -> Result<Prepared> {
+        self.decode(bytes, dtype, |processor, image| processor.preprocess(image, dtype))
+    }
+
+    /// [`Preprocessor::prepare`] as far as to levels, where there is an `expansion` and the image has it.
+    pub fn prepare_patches(
+        &self,
+        bytes: &[u8],
+        dtype: Dtype,
+        expansion: Option<&Expansion>,
+    ) -> Result<Prepared<Patches>> {
+        self.decode(bytes, dtype, |processor, image| processor.patches(image, dtype, expansion))
+    }
+
+    fn decode<P: From<PixelValues>>(
+        &self,
+        bytes: &[u8],
+        dtype: Dtype,
+        prepare: impl FnOnce(&dyn ImageProcessor, &Image) -> Result<P>,
+    ) -> Result<Prepared<P>> {
         let start = Instant::now();
         let (decoded, pixels) = match self.family.input() {
             Input::Image(processor) => {
                 let image = image::decode(bytes, &self.policy(processor), &self.limits)?;
-                (Instant::now(), processor.preprocess(&image, dtype)?)
+                (Instant::now(), prepare(processor, &image)?)
             }
             Input::Audio(processor) => {
                 let sound = audio::decode(bytes)?;
-                (Instant::now(), processor.preprocess(sound, dtype)?)
+                (Instant::now(), processor.preprocess(sound, dtype)?.into())
             }
         };
         Ok(Prepared { pixels, decode: decoded - start, resize: decoded.elapsed() })

@@ -7,7 +7,7 @@ use super::settings::Load;
 pub struct Cost {
     /// Rows of its embeddings.
     pub tokens: usize,
-    /// Bytes of its source and of its patch matrix.
+    /// Bytes of its source and of its patch matrix, or of the levels that are held in its place.
     pub bytes: usize,
 }
 

@@ -4,11 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::input::Inputs;
 use super::item::{Encoded, Item, Work};
 use super::queue::Queue;
 use super::stats::Counters;
 use crate::family::{Grid, Outputs, Tower};
-use crate::pixels::{PixelValues, Samples};
+use crate::pixels::Patches;
 use crate::prepare::Preprocessor;
 use crate::torch::{Device, Event, Stream, Tensor};
 use crate::{Error, Result};
@@ -17,6 +18,7 @@ use crate::{Error, Result};
 pub(super) struct Forward {
     pub tower: Box<dyn Tower>,
     pub preprocessor: Preprocessor,
+    pub inputs: Arc<Inputs>,
     pub device: Device,
     /// On CUDA, the moment from which the weights may be read.
     pub loaded: Option<Event>,
@@ -55,7 +57,7 @@ impl Forward {
     fn alone(&self, item: &Item, counters: &Counters, stream: &Stream) -> Result<Encoded> {
         let start = Instant::now();
         counters.forward();
-        let outputs = self.outputs(pixels(item)?, &item.grids, item.tokens())?;
+        let outputs = self.outputs(&[pixels(item)?], &item.grids, item.tokens())?;
         let mut encoded = self.encoded(item, named(outputs), start.elapsed(), Duration::ZERO);
         encoded.ready = stream.mark()?.map(Arc::new);
         Ok(encoded)
@@ -63,13 +65,11 @@ impl Forward {
 
     fn together(&self, items: &[Item], counters: &Counters, stream: &Stream) -> Result<Vec<Encoded>> {
         let start = Instant::now();
-        let parts = items.iter().map(|item| Ok(&**pixels(item)?)).collect::<Result<Vec<_>>>()?;
-        let packed = pack(&parts)?;
+        let parts = items.iter().map(pixels).collect::<Result<Vec<_>>>()?;
         let grids: Vec<Grid> = items.iter().flat_map(|item| &item.grids).copied().collect();
         let tokens = items.iter().map(Item::tokens).sum();
         counters.forward();
-        let tensors = named(self.outputs(&packed, &grids, tokens)?);
-        drop(packed);
+        let tensors = named(self.outputs(&parts, &grids, tokens)?);
         let forward = start.elapsed();
         let mut row = 0;
         let mut apart = Vec::with_capacity(items.len());
@@ -93,14 +93,8 @@ impl Forward {
     }
 
     /// The tower's outputs, with as many rows as were planned.
-    fn outputs(&self, pixels: &PixelValues, grids: &[Grid], tokens: usize) -> Result<Outputs> {
-        let shape = [pixels.rows, pixels.columns];
-        let run = |x: &Tensor| self.tower.forward(x, grids);
-        let outputs = match &pixels.samples {
-            Samples::F32(samples) => Tensor::with_input(samples, &shape, self.device, run),
-            Samples::Bf16(samples) => Tensor::with_input(samples, &shape, self.device, run),
-            Samples::F16(samples) => Tensor::with_input(samples, &shape, self.device, run),
-        }?;
+    fn outputs(&self, parts: &[&Patches], grids: &[Grid], tokens: usize) -> Result<Outputs> {
+        let outputs = self.inputs.with(parts, |x| self.tower.forward(x, grids))?;
         let rows = outputs.embeddings.shape()?;
         if rows != [tokens, self.preprocessor.family().embedding_columns()] {
             return Err(Error::internal(format!(
@@ -163,52 +157,15 @@ fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         .unwrap_or_else(|_| Err(Error::internal("the tower panicked on this item; the encoder goes on")))
 }
 
-fn pixels(item: &Item) -> Result<&Arc<PixelValues>> {
+fn pixels(item: &Item) -> Result<&Patches> {
     match &item.work {
         Work::Pixels(pixels) => Ok(pixels),
-        Work::Source(_) => Err(Error::internal("an item reached the tower before it was prepared")),
+        Work::Source(..) => Err(Error::internal("an item reached the tower before it was prepared")),
     }
 }
 
 fn named(outputs: Outputs) -> Vec<(&'static str, Tensor)> {
     std::iter::once(("embeddings", outputs.embeddings)).chain(outputs.extra).collect()
-}
-
-/// The patch matrices one under the other.
-fn pack(parts: &[&PixelValues]) -> Result<PixelValues> {
-    let columns = parts.first().map_or(0, |part| part.columns);
-    let rows = parts.iter().map(|part| part.rows).sum();
-    if parts.iter().any(|part| part.columns != columns) {
-        return Err(Error::internal("patch matrices of different width cannot be packed"));
-    }
-    macro_rules! join {
-        ($kind:ident) => {
-            Samples::$kind(join(
-                parts.iter().map(|part| match &part.samples {
-                    Samples::$kind(samples) => Ok(&samples[..]),
-                    _ => Err(Error::internal("patch matrices of different dtype cannot be packed")),
-                }),
-                rows * columns,
-            )?)
-        };
-    }
-    let samples = match parts.first().map(|part| &part.samples) {
-        Some(Samples::Bf16(_)) => join!(Bf16),
-        Some(Samples::F16(_)) => join!(F16),
-        _ => join!(F32),
-    };
-    Ok(PixelValues { rows, columns, samples })
-}
-
-fn join<'a, T: Copy + 'a>(parts: impl Iterator<Item = Result<&'a [T]>>, elements: usize) -> Result<Vec<T>> {
-    let mut joined = Vec::new();
-    joined
-        .try_reserve_exact(elements)
-        .map_err(|_| Error::out_of_memory("no memory for the patches of a batch: lower max_batch_tokens"))?;
-    for part in parts {
-        joined.extend_from_slice(part?);
-    }
-    Ok(joined)
 }
 
 #[cfg(test)]
@@ -221,7 +178,9 @@ mod tests {
     use super::super::settings::Load;
     use super::super::ticket::Ticket;
     use super::*;
+    use crate::Dtype;
     use crate::family::{Options, make_checkpoint};
+    use crate::pixels::{PixelValues, Samples};
     use crate::torch;
 
     /// Gives each token its place; fails on more than `most` grids, and panics on a matrix of 36 rows.
@@ -258,14 +217,15 @@ mod tests {
         let (columns, patch_columns) =
             (preprocessor.family().embedding_columns(), preprocessor.family().input_columns());
         let echo = Arc::new(Echo { most, runs: Mutex::default(), columns });
-        let forward =
-            Forward { tower: Box::new(echo.clone()), preprocessor, device: Device::Cpu, loaded: None };
+        let device = Device::Cpu;
+        let inputs = Arc::new(Inputs::open(&preprocessor, Dtype::F32, device).unwrap());
+        let forward = Forward { tower: Box::new(echo.clone()), preprocessor, inputs, device, loaded: None };
         let queue = Arc::new(Queue::new(Load { batch_images: 16, ..Load::default() }, Counters::default()));
         let mut tickets = Vec::new();
         for &grid in grids {
             let rows = grid.patches();
             let samples = Samples::F32(vec![0.0; rows * patch_columns]);
-            let pixels = Arc::new(PixelValues { rows, columns: patch_columns, samples });
+            let pixels = Arc::new(PixelValues { rows, columns: patch_columns, samples }.into());
             let (ticket, reply) = Ticket::new(queue.clone(), None);
             queue.push(Item {
                 work: Work::Pixels(pixels),

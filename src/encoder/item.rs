@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::admission::Cost;
+use super::input::Form;
 use super::ticket::Reply;
 use crate::Result;
 use crate::family::{Grid, Modality};
-use crate::pixels::PixelValues;
+use crate::pixels::Patches;
 use crate::torch::{Device, Event, Tensor};
 
 /// Encoded bytes that are kept alive and unchanged until nobody needs them any more.
@@ -99,10 +100,10 @@ impl Encoded {
 
 /// How far an item is.
 pub(super) enum Work {
-    /// Encoded bytes.
-    Source(Source),
+    /// Encoded bytes, and what becomes of them.
+    Source(Source, Form),
     /// The tower's input.
-    Pixels(Arc<PixelValues>),
+    Pixels(Arc<Patches>),
 }
 
 /// A request between its plan and its answer.

@@ -6,6 +6,7 @@
 
 mod admission;
 mod batch;
+mod input;
 mod item;
 mod pool;
 mod queue;
@@ -37,6 +38,7 @@ use crate::prepare::Preprocessor;
 use crate::torch::Device;
 use crate::{Dtype, Error, Result};
 use admission::Cost;
+use input::{Form, Inputs};
 use item::{Item, Work};
 use queue::Queue;
 use shared::Shared;
@@ -46,6 +48,7 @@ use ticket::Reply;
 /// A tower with its weights, ready to encode from any thread of this process.
 pub struct Encoder {
     preprocessor: Preprocessor,
+    inputs: Arc<Inputs>,
     device: Device,
     dtype: Dtype,
     /// The cache and what is computed for it.
@@ -120,17 +123,15 @@ impl Encoder {
             return Ok(());
         }
         let plan = self.preprocessor.plan_expecting(bytes, request.expected)?;
-        let matrix = plan.grid.patches().saturating_mul(self.preprocessor.family().input_columns());
-        let cost = Cost {
-            tokens: plan.tokens,
-            bytes: matrix.saturating_mul(self.dtype.size()).saturating_add(bytes.len()),
-        };
+        let (form, columns) = (self.inputs.form(), self.preprocessor.family().input_columns());
+        let held = self.inputs.bytes(form, plan.grid.patches(), columns);
+        let cost = Cost { tokens: plan.tokens, bytes: held.saturating_add(bytes.len()) };
         if let (Some(shared), Some(hash)) = (&self.shared, &hash)
             && let Some(caller) = reply.take()
         {
             *reply = shared.board(hash, caller);
         }
-        let work = Work::Source(request.source);
+        let work = Work::Source(request.source, form);
         self.push(work, vec![plan.grid], vec![0, plan.tokens], hash, cost, reply);
         Ok(())
     }
@@ -172,8 +173,8 @@ impl Encoder {
             tokens = tokens.saturating_add(family.tokens(*grid)?);
             offsets.push(tokens);
         }
-        let bytes = pixels.rows.saturating_mul(pixels.columns).saturating_mul(self.dtype.size());
-        self.push(Work::Pixels(Arc::new(pixels)), grids, offsets, None, Cost { tokens, bytes }, reply);
+        let bytes = self.inputs.bytes(Form::Values, pixels.rows, pixels.columns);
+        self.push(Work::Pixels(Arc::new(pixels.into())), grids, offsets, None, Cost { tokens, bytes }, reply);
         Ok(())
     }
 

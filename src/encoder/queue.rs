@@ -181,7 +181,7 @@ impl Queue {
                 continue;
             }
             match item.work {
-                Work::Source(_) => {
+                Work::Source(..) => {
                     state.raw.push_back(item);
                     self.to_prepare.notify_one();
                 }
@@ -377,6 +377,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::admission::Cost;
+    use super::super::input::Form;
     use super::super::item::{Request, Times};
     use super::*;
     use crate::family::Grid;
@@ -405,12 +406,12 @@ mod tests {
 
     fn pixels(queue: &Arc<Queue>, tokens: usize) -> Ticket {
         let pixels = PixelValues { rows: 0, columns: 0, samples: Samples::F32(Vec::new()) };
-        push(queue, Work::Pixels(Arc::new(pixels)), tokens)
+        push(queue, Work::Pixels(Arc::new(pixels.into())), tokens)
     }
 
     fn source(queue: &Arc<Queue>, tokens: usize) -> Ticket {
         let request = Request { source: Arc::new([0u8; 4]), expected: None };
-        push(queue, Work::Source(request.source), tokens)
+        push(queue, Work::Source(request.source, Form::Values), tokens)
     }
 
     fn batch(queue: &Queue) -> Vec<usize> {
@@ -537,7 +538,8 @@ mod tests {
                 scope.spawn(move || {
                     while let Some(mut item) = queue.next_to_prepare() {
                         let samples = Samples::F32(Vec::new());
-                        item.work = Work::Pixels(Arc::new(PixelValues { rows: 0, columns: 0, samples }));
+                        let pixels = PixelValues { rows: 0, columns: 0, samples };
+                        item.work = Work::Pixels(Arc::new(pixels.into()));
                         if item.tokens() % 7 == 0 {
                             queue.unprepared(&item);
                             item.reply.send(Err(Error::media("bad")));

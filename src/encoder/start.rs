@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use super::batch::Forward;
+use super::input::Inputs;
 use super::queue::Queue;
 use super::settings::Settings;
 use super::shared::Shared;
@@ -49,21 +50,25 @@ impl Encoder {
         let read = AtomicU64::new(0);
         let count = |bytes: u64| progress(read.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
         // On a thread of its own: gradient mode belongs to a thread, and the caller's is not ours to change.
-        let (tower, loaded) = thread::scope(|scope| {
+        let (tower, inputs, loaded) = thread::scope(|scope| {
             let loaded = scope.spawn(|| {
                 torch::disable_gradients()?;
                 let stream = Stream::enter(settings.device, settings.stream_priority)?;
                 torch::self_check::run(settings.device)?;
                 let loader = Loader::new(&selection, dtype, settings.device, &count);
                 let tower = preprocessor.family().load(&loader)?;
-                Ok((tower, stream.mark()?))
+                let inputs = Inputs::open(&preprocessor, dtype, settings.device)?;
+                Ok((tower, Arc::new(inputs), stream.mark()?))
             });
             loaded.join().unwrap_or_else(|_| Err(Error::internal("loading the tower panicked")))
         })?;
-        let forward = Forward { tower, preprocessor: preprocessor.clone(), device: settings.device, loaded };
+        let device = settings.device;
+        let forward =
+            Forward { tower, preprocessor: preprocessor.clone(), inputs: inputs.clone(), device, loaded };
         let mut encoder = Self {
             preprocessor,
-            device: settings.device,
+            inputs,
+            device,
             dtype,
             shared,
             queue: Arc::new(Queue::new(settings.load, Counters::default())),
@@ -75,7 +80,7 @@ impl Encoder {
         let (replicas, priority) = (settings.load.replicas, settings.stream_priority);
         encoder.stream_priority =
             worker::start(&encoder.threads, &encoder.queue, forward, replicas, priority)?;
-        pool::start(&encoder.threads, &encoder.queue, &encoder.preprocessor, dtype)?;
+        pool::start(&encoder.threads, &encoder.queue, &encoder.preprocessor, &encoder.inputs, dtype)?;
         Ok(encoder)
     }
 }

@@ -41,7 +41,8 @@ impl Encoder {
             let image = self.blank(width, height)?;
             let grid = processor.plan(width, height)?.grid;
             let tokens = family.tokens(grid)?;
-            let pixels = Arc::new(processor.preprocess(&image, self.dtype)?);
+            let expansion = self.inputs.expansion(self.inputs.form());
+            let pixels = Arc::new(processor.patches(&image, self.dtype, expansion)?);
             let mut tickets = Vec::new();
             for replica in 0..self.queue.load().replicas {
                 let (ticket, reply) = Ticket::new(self.queue.clone(), None);

@@ -24,10 +24,12 @@ pub use load::Loader;
 pub use options::{Attention, Backend, Choice, Deepstack, Options};
 pub use registry::{Entry, REGISTRY, VARIANTS, find, open};
 
+use std::borrow::Cow;
+
 use crate::audio::Sound;
 use crate::checkpoint::TensorSpec;
 use crate::image::{DecodePolicy, Image};
-use crate::pixels::{self, Canvas, PixelValues, Recipe};
+use crate::pixels::{self, Canvas, Expansion, Patches, PixelValues, Recipe};
 use crate::{Dtype, Result};
 
 /// Rows and columns of patches of one media item, for each frame. A sound is a row of frames of one patch each.
@@ -135,10 +137,32 @@ pub trait ImageProcessor: Send + Sync {
     /// All that turns an image with this canvas into the tower's input matrix.
     fn recipe(&self, canvas: Canvas, dtype: Dtype) -> Recipe;
 
+    /// The RGB image that is resized, and its recipe: the decoded image itself unless the reference changes it first.
+    fn ready<'a>(&self, image: &'a Image, dtype: Dtype) -> Result<(Cow<'a, Image>, Recipe)> {
+        let canvas = self.plan(image.width, image.height)?.canvas;
+        Ok((Cow::Borrowed(image), self.recipe(canvas, dtype)))
+    }
+
     /// Pixels to the tower's input matrix.
     fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
-        let canvas = self.plan(image.width, image.height)?.canvas;
-        pixels::prepare(image, &self.recipe(canvas, dtype))
+        let (image, recipe) = self.ready(image, dtype)?;
+        pixels::prepare(&image, &recipe)
+    }
+
+    /// How a device may make the input matrix of 8-bit levels; none where values are no function of them.
+    fn expansion(&self, dtype: Dtype) -> Option<Expansion> {
+        Expansion::of(&self.recipe(Canvas::EMPTY, dtype))
+    }
+
+    /// Pixels to what the input matrix is made of: to levels where the image has the `expansion`, else to the matrix.
+    fn patches(&self, image: &Image, dtype: Dtype, expansion: Option<&Expansion>) -> Result<Patches> {
+        let (image, recipe) = self.ready(image, dtype)?;
+        Ok(match expansion {
+            Some(_) if Expansion::of(&recipe).as_ref() == expansion => {
+                Patches::Levels(pixels::prepare_levels(&image, &recipe)?)
+            }
+            _ => Patches::Values(pixels::prepare(&image, &recipe)?),
+        })
     }
 }
 

@@ -44,6 +44,17 @@ impl PatchLayout {
     }
 }
 
+/// See [`Geometry::places`]; `area` is that of a patch, in pixels.
+pub fn places(samples: SampleOrder, area: usize, frames: usize) -> Vec<Vec<usize>> {
+    let (planes, plane_stride, frame_stride) = match samples {
+        SampleOrder::ChannelFrame => (CHANNELS, frames * area, area),
+        SampleOrder::FrameChannel => (CHANNELS, area, CHANNELS * area),
+        SampleOrder::ChannelsLast => (1, 0, CHANNELS * area),
+    };
+    let copies = |plane| (0..frames).map(|frame| plane * plane_stride + frame * frame_stride).collect();
+    (0..planes).map(copies).collect()
+}
+
 /// A checked canvas and layout.
 #[derive(Clone, Debug)]
 pub struct Geometry {
@@ -153,14 +164,30 @@ impl Geometry {
     /// Where the copies of a patch's `[channel][y][x]` planes (or of all its pixels, if channels come last) begin in
     /// its row of the matrix: for each plane, one place a frame.
     pub fn places(&self) -> Vec<Vec<usize>> {
-        let (area, frames) = (self.patch() * self.patch(), self.layout.frames as usize);
-        let (planes, plane_stride, frame_stride) = match self.layout.samples {
-            SampleOrder::ChannelFrame => (CHANNELS, frames * area, area),
-            SampleOrder::FrameChannel => (CHANNELS, area, CHANNELS * area),
-            SampleOrder::ChannelsLast => (1, 0, CHANNELS * area),
-        };
-        let copies = |plane| (0..frames).map(|frame| plane * plane_stride + frame * frame_stride).collect();
-        (0..planes).map(copies).collect()
+        places(self.layout.samples, self.patch() * self.patch(), self.layout.frames as usize)
+    }
+
+    /// The part of the content that falls into each patch, in the order of the matrix: first line, one past the last,
+    /// first column and one past the last, counted from the patch's corner.
+    pub fn edges(&self) -> Vec<[u16; 4]> {
+        let mut edges = vec![[0; 4]; self.patches()];
+        // A side is at most MAX_PATCH.
+        let narrow = |range: Range<usize>| [range.start as u16, range.end as u16];
+        for row in 0..self.grid.0 {
+            let [top, bottom] = narrow(self.overlap(row, self.content_rows()));
+            for column in 0..self.grid.1 {
+                let [left, right] = narrow(self.overlap(column, self.content_columns()));
+                edges[self.index(row, column)] = [top, bottom, left, right];
+            }
+        }
+        edges
+    }
+
+    /// The part of `content` that falls into the patch with this number along an axis, counted from the patch's edge.
+    pub fn overlap(&self, number: usize, content: Range<usize>) -> Range<usize> {
+        let patch = self.patch();
+        let inside = |edge: usize| edge.saturating_sub(number * patch).min(patch);
+        inside(content.start)..inside(content.end)
     }
 
     /// Matrix row of the patch at (`row`, `column`) of the grid.

@@ -3,6 +3,7 @@
 mod element;
 mod execution;
 mod layout;
+mod levels;
 mod names;
 mod normalize;
 mod output;
@@ -20,7 +21,8 @@ use crate::{Dtype, Result};
 
 pub use execution::{Execution, Level, MAX_BANDS};
 pub use layout::{MAX_FRAMES, MAX_PATCH};
-pub use prepare::{MAX_BYTES, prepare_view};
+pub use levels::{Expansion, Levels, Patches, TABLE_COLUMNS};
+pub use prepare::{MAX_BYTES, prepare_levels_view, prepare_view};
 pub use resize::{resize, resize_f32, resize_view, resize_view_f32};
 pub use sizes::{MAX_ASPECT, SmartRule, scaled_dimensions, smart_resize};
 pub use view::{MAX_PIXELS, MAX_SIDE, View};
@@ -79,6 +81,12 @@ pub struct Canvas {
     pub top: u32,
     /// Columns left of the content.
     pub left: u32,
+}
+
+impl Canvas {
+    /// No pixel at all.
+    pub const EMPTY: Self =
+        Self { height: 0, width: 0, content_height: 0, content_width: 0, top: 0, left: 0 };
 }
 
 /// From an 8-bit level to the tower's value, per channel.
@@ -169,4 +177,11 @@ pub struct PixelValues {
 /// Content of zero height or width gives a canvas of padding alone.
 pub fn prepare(image: &Image, recipe: &Recipe) -> Result<PixelValues> {
     prepare_view(&image.try_into()?, recipe, Execution::default())
+}
+
+/// [`prepare`] up to the levels: resized and laid out, not normalised, one copy of each patch.
+///
+/// The [`Expansion`] of the recipe makes the values of them.
+pub fn prepare_levels(image: &Image, recipe: &Recipe) -> Result<Levels> {
+    prepare_levels_view(&image.try_into()?, recipe, Execution::default())
 }

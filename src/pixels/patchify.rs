@@ -5,7 +5,8 @@
 
 use std::ops::Range;
 
-use super::element::Element;
+use bytemuck::Pod;
+
 use super::layout::{CHANNELS, Geometry};
 use super::output::Part;
 use super::work::Work;
@@ -54,7 +55,7 @@ pub struct Writer<'a, 'b, S, T, C> {
     values: Work<T>,
 }
 
-impl<'a, 'b, S: Copy + Default, T: Element, C: Convert<S, T>> Writer<'a, 'b, S, T, C> {
+impl<'a, 'b, S: Copy + Default, T: Pod, C: Convert<S, T>> Writer<'a, 'b, S, T, C> {
     /// A writer of the canvas rows `band` into `part`. Padding is `fill`.
     pub fn new(
         geometry: &'a Geometry,
@@ -141,9 +142,9 @@ impl<'a, 'b, S: Copy + Default, T: Element, C: Convert<S, T>> Writer<'a, 'b, S, 
         let run = size / self.places.len();
         let interleaved = self.places.len() == 1;
         let apart = self.part.streams_runs(run);
-        let rows = self.overlap(row, self.content.clone());
+        let rows = self.geometry.overlap(row, self.content.clone());
         for column in 0..self.geometry.grid_width() {
-            let columns = self.overlap(column, self.geometry.content_columns());
+            let columns = self.geometry.overlap(column, self.geometry.content_columns());
             let start = (self.geometry.index(row, column) - first) * self.values.len();
             let samples = self.samples[column * size..][..size].chunks(run);
             for (plane, samples) in samples.enumerate() {
@@ -168,17 +169,10 @@ impl<'a, 'b, S: Copy + Default, T: Element, C: Convert<S, T>> Writer<'a, 'b, S, 
             }
         }
     }
-
-    /// The part of `content` that falls into the patch with this number along an axis, counted from the patch's edge.
-    fn overlap(&self, number: usize, content: Range<usize>) -> Range<usize> {
-        let patch = self.geometry.patch();
-        let inside = |edge: usize| edge.saturating_sub(number * patch).min(patch);
-        inside(content.start)..inside(content.end)
-    }
 }
 
 /// Fills the values of one plane of a patch outside of the content's `rows` and `columns`.
-fn pad<T: Copy>(
+pub fn pad<T: Copy>(
     values: &mut [T],
     channels: Channels,
     patch: usize,

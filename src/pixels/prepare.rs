@@ -2,17 +2,19 @@
 
 use std::ops::Range;
 
+use bytemuck::Pod;
 use half::{bf16, f16};
 
 use super::element::Element;
 use super::execution::Execution;
 use super::layout::{CHANNELS, Geometry};
+use super::levels::Levels;
 use super::output;
 use super::patchify::{Convert, Writer};
 use super::resize::{FloatPasses, Resampler, bands};
-use super::values::{Affine, Table};
+use super::values::{Affine, Keep, Table};
 use super::view::View;
-use super::{Arithmetic, PixelValues, Recipe};
+use super::{Arithmetic, PatchLayout, PixelValues, Recipe};
 use crate::{Dtype, Error, Result};
 
 /// Most bytes of one patch matrix.
@@ -28,31 +30,47 @@ pub fn prepare_view(view: &View, recipe: &Recipe, execution: Execution) -> Resul
 }
 
 fn prepare_as<T: Element>(view: &View, recipe: &Recipe, execution: Execution) -> Result<PixelValues> {
+    let geometry = checked(view, recipe)?;
+    let job = Job { geometry: &geometry, fill: recipe.normalize.fill.map(T::round), execution };
+    let level = execution.level();
+    let samples = if recipe.arithmetic == Arithmetic::AtenF32 && !geometry.content_rows().is_empty() {
+        let (width, height) = (recipe.canvas.content_width, recipe.canvas.content_height);
+        let passes = FloatPasses::new(view, width, height, recipe.filter)?;
+        job.run(&Affine::new(&recipe.normalize), |band, sink| passes.rows(view, band, level, sink))?
+    } else {
+        job.run_levels(view, recipe, &Table::new(&recipe.normalize, level))?
+    };
+    Ok(PixelValues { rows: geometry.patches(), columns: geometry.columns(), samples: T::wrap(samples) })
+}
+
+/// The levels of [`prepare_view`]'s values, under the same bounds, for a recipe that has an
+/// [`Expansion`](super::Expansion).
+pub fn prepare_levels_view(view: &View, recipe: &Recipe, execution: Execution) -> Result<Levels> {
+    if recipe.arithmetic == Arithmetic::AtenF32 {
+        return Err(Error::internal("pixels that are resized in float32 have no levels"));
+    }
+    checked(view, recipe)?;
+    let geometry = Geometry::new(recipe.canvas, PatchLayout { frames: 1, ..recipe.layout })?;
+    let job = Job { geometry: &geometry, fill: [0; CHANNELS], execution };
+    let levels = job.run_levels(view, recipe, &Keep::new(execution.level()))?;
+    Ok(Levels { edges: geometry.edges(), levels })
+}
+
+/// The geometry of a recipe whose patch matrix is within bounds.
+fn checked(view: &View, recipe: &Recipe) -> Result<Geometry> {
     if view.channels() != CHANNELS {
         return Err(Error::argument(format!("patches need 3 channels (RGB), not {}", view.channels())));
     }
     let geometry = Geometry::new(recipe.canvas, recipe.layout)?;
     let (rows, columns) = (geometry.patches(), geometry.columns());
-    let bytes = rows as u64 * columns as u64 * size_of::<T>() as u64;
+    let bytes = rows as u64 * columns as u64 * recipe.dtype.size() as u64;
     if bytes > MAX_BYTES {
         return Err(Error::argument(format!(
             "a patch matrix of {rows}x{columns} {} values has {bytes} bytes: the most allowed is {MAX_BYTES}",
             recipe.dtype.name()
         )));
     }
-    let job = Job { geometry: &geometry, fill: recipe.normalize.fill.map(T::round), execution };
-    let level = execution.level();
-    let (width, height) = (recipe.canvas.content_width, recipe.canvas.content_height);
-    let samples = if geometry.content_rows().is_empty() {
-        job.run(&Table::new(&recipe.normalize, level), |_, _| ())?
-    } else if recipe.arithmetic == Arithmetic::AtenF32 {
-        let passes = FloatPasses::new(view, width, height, recipe.filter)?;
-        job.run(&Affine::new(&recipe.normalize), |band, sink| passes.rows(view, band, level, sink))?
-    } else {
-        let resampler = Resampler::new(view, width, height, recipe.filter, recipe.arithmetic, level)?;
-        job.run(&Table::new(&recipe.normalize, level), |band, sink| resampler.rows(view, band, sink))?
-    };
-    Ok(PixelValues { rows, columns, samples: T::wrap(samples) })
+    Ok(geometry)
 }
 
 /// What the parts of one call share.
@@ -62,7 +80,18 @@ struct Job<'a, T> {
     execution: Execution,
 }
 
-impl<T: Element> Job<'_, T> {
+impl<T: Pod + Send + Sync> Job<'_, T> {
+    /// The patch matrix from levels, resized as the recipe says.
+    fn run_levels(&self, view: &View, recipe: &Recipe, converter: &impl Convert<u8, T>) -> Result<Vec<T>> {
+        if self.geometry.content_rows().is_empty() {
+            return self.run(converter, |_, _| ());
+        }
+        let Recipe { filter, arithmetic, .. } = *recipe;
+        let (width, height) = (recipe.canvas.content_width, recipe.canvas.content_height);
+        let resampler = Resampler::new(view, width, height, filter, arithmetic, self.execution.level())?;
+        self.run(converter, |band, sink| resampler.rows(view, band, sink))
+    }
+
     /// The patch matrix from `rows`, which hands the resized rows of a band of the content to its sink.
     fn run<S: Copy + Default>(
         &self,
@@ -87,10 +116,11 @@ impl<T: Element> Job<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pixels::{Canvas, Filter, Level, Normalize, PatchLayout, PatchOrder, SampleOrder, Samples};
+    use crate::pixels::{Canvas, Expansion, Filter, Level, Normalize, PatchOrder, SampleOrder, Samples};
 
     fn normalize() -> Normalize {
-        Normalize::pil(1.0 / 255.0, [0.4, 0.5, 0.6], [0.2, 0.3, 0.4]).with_fill_level(7)
+        // The value of padding is that of no level.
+        Normalize::pil(1.0 / 255.0, [0.4, 0.5, 0.6], [0.2, 0.3, 0.4]).with_fill([-9.0, 0.123, 77.0])
     }
 
     /// Noise of a linear congruential generator.
@@ -159,6 +189,14 @@ mod tests {
         out
     }
 
+    fn twice(samples: &Samples) -> Samples {
+        match samples {
+            Samples::F32(samples) => Samples::F32(samples.repeat(2)),
+            Samples::Bf16(samples) => Samples::Bf16(samples.repeat(2)),
+            Samples::F16(samples) => Samples::F16(samples.repeat(2)),
+        }
+    }
+
     #[test]
     fn every_level_lays_out_the_same_values() {
         let samples = noise(3 * 90 * 70);
@@ -198,8 +236,15 @@ mod tests {
                 for level in Level::available() {
                     for bands in [1, 3] {
                         let how = Execution::default().with_level(level).with_bands(bands);
+                        let what = format!("patch {patch} {:?} {level:?} {bands} bands", recipe.dtype);
                         let got = prepare_view(&view, &recipe, how).unwrap().samples;
-                        assert!(got == wanted, "patch {patch} {:?} {level:?} {bands} bands", recipe.dtype);
+                        assert!(got == wanted, "{what}");
+                        let levels = prepare_levels_view(&view, &recipe, how).unwrap();
+                        let expansion = Expansion::of(&recipe).unwrap();
+                        assert_eq!(levels.bytes(), expansion.bytes(levels.rows()));
+                        let got = expansion.expand(&[&levels, &levels]).unwrap();
+                        assert!(got.samples == twice(&wanted), "{what}, from levels");
+                        assert_eq!((got.rows, got.columns), (2 * levels.rows(), expansion.columns()));
                     }
                 }
             }

@@ -267,7 +267,7 @@ impl PixelRecipe {
         let layout = PatchLayout { patch, frames, order, samples: SampleOrder::parse(samples)? };
         layout.check()?;
         Ok(Self(Recipe {
-            canvas: Canvas { height: 0, width: 0, content_height: 0, content_width: 0, top: 0, left: 0 },
+            canvas: Canvas::EMPTY,
             filter: Filter::parse(filter)?,
             arithmetic: Arithmetic::parse(arithmetic)?,
             normalize: normalization.0.clone(),

@@ -9,7 +9,7 @@ use super::sys;
 use crate::{Error, Result};
 
 /// Must equal `MM_CUDA_API_VERSION` in `cuda/api.h`.
-const API_VERSION: u32 = 1;
+const API_VERSION: u32 = 2;
 
 /// A part of the library that can be switched off. Discriminants are those of `MmCudaKernel`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +31,13 @@ pub enum Kernel {
     Positions = 6,
     /// Attention over all segments at once.
     Attention = 7,
+    /// 8-bit levels to a tower's input.
+    Patches = 8,
 }
 
 impl Kernel {
     /// All of them, in order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Norm,
         Self::AddNorm,
         Self::Rotary,
@@ -44,6 +46,7 @@ impl Kernel {
         Self::LinearGelu,
         Self::Positions,
         Self::Attention,
+        Self::Patches,
     ];
     /// The bits of all of them.
     const MASK: u32 = (1 << Self::ALL.len()) - 1;
@@ -59,6 +62,7 @@ impl Kernel {
             Self::LinearGelu => "linear_gelu",
             Self::Positions => "positions",
             Self::Attention => "attention",
+            Self::Patches => "patches",
         }
     }
 

@@ -5,12 +5,14 @@
 pub mod cuda;
 mod host;
 pub mod ops;
+mod patches;
 pub mod self_check;
 mod stream;
 mod sys;
 mod tensor;
 
 pub use host::{HostBuffer, live_host_bytes};
+pub use patches::Expander;
 pub use stream::{Event, Stream};
 pub use sys::{
     Schema, bridge_file, disable_gradients, kernel_level, live_tensors, open, schemas, set_plain,

@@ -8,7 +8,9 @@ use super::ops::{
     Activation, LayerNorm, Linear, QkNorm, RmsNorm, Rotary, RotaryPairs, Rounding, Segments, activate,
     add_interpolated, attention, gated,
 };
+use super::patches::Expander;
 use super::tensor::{Device, Tensor};
+use crate::pixels::{Expansion, Levels, Normalize, SampleOrder};
 use crate::{Dtype, Error, Result};
 
 /// Odd sizes, more rows than a block has warps, more columns than it has threads.
@@ -72,6 +74,8 @@ fn check(kernel: Kernel, device: Device) -> Result<()> {
                 // A NaN on either side must not pass as equal.
                 if (a - b).is_nan() { f32::INFINITY } else { most.max((a - b).abs()) }
             });
+            // Values that are looked up are equal bit for bit.
+            let bound = if kernel == Kernel::Patches { 0.0 } else { bound };
             if plain.len() != fused.len() || difference > bound * largest {
                 return Err(Error::internal(format!(
                     "differs from its plain form by {difference:e} of {largest:e} in {}",
@@ -98,6 +102,8 @@ struct Inputs {
     share: Tensor,
     matrix: Tensor,
     segments: Segments,
+    dtype: Dtype,
+    device: Device,
 }
 
 impl Inputs {
@@ -134,6 +140,8 @@ impl Inputs {
             share: numbers(&[4, ROWS], 1.0)?,
             matrix: numbers(&[COLUMNS, COLUMNS], 0.1)?.cast(dtype)?,
             segments: Segments::from_lengths([5, ROWS - 8, 3])?,
+            dtype,
+            device,
         })
     }
 
@@ -178,6 +186,33 @@ impl Inputs {
             Kernel::Attention => {
                 vec![attention(&self.qkv, &self.segments, (DIM as f64).powf(-0.5), Rounding::Fused)?]
             }
+            Kernel::Patches => self.patches()?,
         })
+    }
+
+    /// Noise with padding at every edge, in sides of which threads take several samples at once and one.
+    fn patches(&self) -> Result<Vec<Tensor>> {
+        let orders = [SampleOrder::ChannelFrame, SampleOrder::FrameChannel, SampleOrder::ChannelsLast];
+        let mut matrices = Vec::new();
+        for (side, frames, samples) in [(14, 2), (7, 1)]
+            .into_iter()
+            .flat_map(|(side, frames)| orders.map(|samples| (side, frames, samples)))
+        {
+            let normalize = Normalize::double([0.5, 0.4, 0.3], [0.2, 0.3, 0.25]).with_fill([-7.0, 0.25, 9.0]);
+            let expansion = Expansion { normalize, side, frames, samples, dtype: self.dtype };
+            let part = |rows: usize, shift: usize| {
+                let side = side as u16;
+                let edges = [[0, side, 0, side], [2, side, 0, 5], [0, 0, 3, 3], [1, side - 1, 2, side]];
+                Levels {
+                    edges: (0..rows).map(|row| edges[row % edges.len()]).collect(),
+                    levels: (0..rows * expansion.level_columns())
+                        .map(|i| (i * 37 + i / 251 + shift) as u8)
+                        .collect(),
+                }
+            };
+            let (first, second) = (part(ROWS, 0), part(3, 101));
+            matrices.push(Expander::new(expansion.clone(), self.device)?.expand(&[&first, &second])?);
+        }
+        Ok(matrices)
     }
 }

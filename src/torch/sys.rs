@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use crate::{Error, Result};
 
 /// Must equal `MM_API_VERSION` in `bridge/api.h`.
-const API_VERSION: u32 = 6;
+const API_VERSION: u32 = 7;
 
 pub type RawTensor = *mut c_void;
 type Status = i32;
@@ -89,6 +89,8 @@ pub struct Api {
         unsafe extern "C" fn(RawTensor, *const i64, i64, RawTensor, f64, i32, *mut RawTensor) -> Status,
     pub add_interpolated:
         unsafe extern "C" fn(RawTensor, RawTensor, RawTensor, RawTensor, *mut RawTensor) -> Status,
+    pub expand_patches:
+        unsafe extern "C" fn(RawTensor, RawTensor, i64, i32, i32, i32, *mut RawTensor) -> Status,
     pub resample_table: unsafe extern "C" fn(RawTensor, i64, i64, i32, *mut RawTensor) -> Status,
 
     pub publish: unsafe extern "C" fn(*const RawTensor, i64, *mut i64) -> Status,

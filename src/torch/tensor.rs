@@ -70,6 +70,7 @@ fn code(dtype: Dtype) -> i32 {
 }
 
 const CODE_I64: i32 = 3;
+const CODE_U8: i32 = 4;
 const CODE_I32: i32 = 5;
 
 /// The arguments `cuda` and `index` of the bridge.
@@ -147,11 +148,14 @@ impl Tensor {
     ///
     /// The device copies from pinned memory, in the order of the calling thread's stream; nobody waits for it.
     pub fn from_slice_on<T: Element>(elements: &[T], shape: &[usize], device: Device) -> Result<Self> {
-        if Some(elements.len()) != element_count(shape) {
-            return Err(Error::internal(format!(
-                "{} elements do not fill the shape {shape:?}",
-                elements.len()
-            )));
+        Self::from_parts_on(&[elements], shape, device)
+    }
+
+    /// [`Tensor::from_slice_on`] of several slices, one behind the other.
+    pub fn from_parts_on<T: Element>(parts: &[&[T]], shape: &[usize], device: Device) -> Result<Self> {
+        let count = parts.iter().map(|part| part.len()).sum();
+        if Some(count) != element_count(shape) {
+            return Err(Error::internal(format!("{count} elements do not fill the shape {shape:?}")));
         }
         let mut tensor = Self::empty_coded(shape, T::CODE, device)?;
         let staging = match device {
@@ -165,11 +169,16 @@ impl Tensor {
             }
         };
         let host = staging.as_ref().unwrap_or(&tensor);
-        if !elements.is_empty() {
-            // SAFETY: the fresh tensor is contiguous, on the host, unshared and holds exactly `elements.len()` elements of T.
-            unsafe {
-                std::ptr::copy_nonoverlapping(elements.as_ptr(), host.data()?.cast::<T>(), elements.len())
-            };
+        if count > 0 {
+            let mut to = host.data()?.cast::<T>();
+            for part in parts {
+                // SAFETY: the fresh tensor is contiguous, on the host, unshared and holds exactly `count` elements of T,
+                // the sum of all parts.
+                unsafe {
+                    std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+                    to = to.add(part.len());
+                }
+            }
         }
         if let Some(staging) = &staging {
             tensor.copy(staging, true)?;
@@ -456,6 +465,7 @@ mod sealed {
     impl Sealed for half::f16 {}
     impl Sealed for i64 {}
     impl Sealed for i32 {}
+    impl Sealed for u8 {}
 }
 
 impl Element for f32 {
@@ -466,6 +476,9 @@ impl Element for half::bf16 {
 }
 impl Element for half::f16 {
     const CODE: i32 = 2;
+}
+impl Element for u8 {
+    const CODE: i32 = CODE_U8;
 }
 impl Element for i64 {
     const CODE: i32 = CODE_I64;

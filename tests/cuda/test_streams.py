@@ -28,6 +28,8 @@ START = """
             print("record", number, *shape)
         double.recorded.clear()
         for line in double.log():
+            if line.startswith("upload "):
+                continue
             if not line.startswith("launch "):
                 print(line)
             elif (title, line.split()[-1]) not in seen:

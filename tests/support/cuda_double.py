@@ -47,6 +47,10 @@ class Double:
         """From now on no device can be used, for this reason; "": every one can."""
         self._library.double_refuse(sentence.encode())
 
-    def run_out_of_memory(self, times: int) -> None:
-        """The next `times` norms do not get their memory."""
-        self._library.double_run_out_of_memory(times)
+    def run_out_of_memory(self, times: int, *, at: str = "norm") -> None:
+        """The next `times` norms (or `at`: "patches") do not get their memory."""
+        self._library.double_run_out_of_memory(at.encode(), times)
+
+    def spoil_patches(self) -> None:
+        """From now on the kernel `patches` gets one value wrong."""
+        self._library.double_spoil_patches()

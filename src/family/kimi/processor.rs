@@ -1,5 +1,7 @@
 //! Kimi's image processor: never enlarged, shrunk into a patch budget, padded at the right and bottom.
 
+use std::borrow::Cow;
+
 use super::background::Background;
 use super::config::{MAX_SIDE_PATCHES, VisionConfig};
 use crate::checkpoint::Node;
@@ -8,8 +10,7 @@ use crate::family::parts::{patch_grid, sizes};
 use crate::family::{Backend, Grid, ImageProcessor, Options, Plan};
 use crate::image::{Alpha, DecodePolicy, Image, Mode};
 use crate::pixels::{
-    self, Arithmetic, Canvas, Filter, Normalize, PassOrder, PatchLayout, PatchOrder, PixelValues, Recipe,
-    SampleOrder,
+    self, Arithmetic, Canvas, Filter, Normalize, PassOrder, PatchLayout, PatchOrder, Recipe, SampleOrder,
 };
 use crate::{Dtype, Error, Result};
 
@@ -139,20 +140,20 @@ impl ImageProcessor for Processor {
         }
     }
 
-    /// Resizes, paints on the background, pads, normalises and lays out patches.
-    fn preprocess(&self, image: &Image, dtype: Dtype) -> Result<PixelValues> {
+    /// The image painted on the background, which may come behind the resize.
+    fn ready<'a>(&self, image: &'a Image, dtype: Dtype) -> Result<(Cow<'a, Image>, Recipe)> {
         let canvas = self.plan(image.width, image.height)?.canvas;
         let filter = match image.mode {
             Mode::Indexed if self.paint_late => Filter::Nearest,
             _ => Filter::Bicubic,
         };
         let rgb = if image.channels == 3 && !matches!(image.mode, Mode::Keyed(_)) {
-            None
+            Cow::Borrowed(image)
         } else if self.paint_late {
-            Some(self.painted(&self.resized(image, canvas, filter)?))
+            Cow::Owned(self.painted(&self.resized(image, canvas, filter)?))
         } else {
-            Some(self.painted(image))
+            Cow::Owned(self.painted(image))
         };
-        pixels::prepare(rgb.as_ref().unwrap_or(image), &Recipe { filter, ..self.recipe(canvas, dtype) })
+        Ok((rgb, Recipe { filter, ..self.recipe(canvas, dtype) }))
     }
 }

@@ -86,6 +86,43 @@ impl<T: Element> Convert<u8, T> for Table<T> {
     }
 }
 
+/// Levels as they are.
+pub struct Keep(Level);
+
+impl Keep {
+    /// With instructions of `level`.
+    pub fn new(level: Level) -> Self {
+        Self(level.min(Level::best()))
+    }
+}
+
+impl Convert<u8, u8> for Keep {
+    fn split(&self, row: &[u8], planes: [&mut [u8]; CHANNELS]) {
+        match self.0 {
+            // SAFETY: `new` takes a level only where its instructions were detected.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { avx512::split(row, planes) },
+            // SAFETY: every machine of this architecture has NEON.
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => unsafe { neon::split(row, planes) },
+            _ => split(row, planes),
+        }
+    }
+
+    fn split_lines(&self, row: &[u8], patches: &mut [u8], patch: usize, line: usize) -> usize {
+        match self.0 {
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 if patch == avx512::PATCH => unsafe { avx512::split_lines(row, patches, line) },
+            _ => 0,
+        }
+    }
+
+    fn convert(&self, samples: &[u8], _channels: Channels, values: &mut [u8]) {
+        values.copy_from_slice(samples);
+    }
+}
+
 /// `(v / scale - mean) / std` of unrounded levels `v`, each step in float32, then rounded to the tower's type.
 pub struct Affine {
     scale: f32,

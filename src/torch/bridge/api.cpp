@@ -90,6 +90,7 @@ const MmApi table = {
     op_rotary,
     op_attention,
     op_add_interpolated,
+    op_expand_patches,
     op_resample_table,
     publish,
     discard,

@@ -37,7 +37,7 @@ struct MmSchema {
 };
 
 // Bumped whenever the table or the meaning of an entry changes.
-#define MM_API_VERSION 6u
+#define MM_API_VERSION 7u
 
 struct MmApi {
   uint32_t version;
@@ -130,6 +130,11 @@ struct MmApi {
                        double scale, int32_t math, MmTensor* out);
   // x + round(sum of four weighted rows of table); index [4, rows] int64, weight [4, rows] float32.
   int32_t (*add_interpolated)(MmTensor x, MmTensor table, MmTensor index, MmTensor weight, MmTensor* out);
+  // The patch matrix [rows, 3 * frames * side * side] of table's type from `packed` bytes, uint16 edges
+  // [rows, 4] before uint8 levels [rows, 3 * side * side]; table [3, 257] and `order` as in MmCudaPatches.
+  // Null where the CUDA library's kernel is not in use: nothing else does this.
+  int32_t (*expand_patches)(MmTensor packed, MmTensor table, int64_t rows, int32_t side, int32_t frames,
+                            int32_t order, MmTensor* out);
   // table [height, width, channels] resampled to [out_height, out_width, channels], corners not aligned.
   int32_t (*resample_table)(MmTensor table, int64_t out_height, int64_t out_width, int32_t mode,
                             MmTensor* out);

@@ -127,6 +127,8 @@ Handle call(const Op& op, const Args&... args) {
 
 int32_t torch_dtype(int32_t dtype);
 int32_t dtype_of(AtenTensorHandle tensor);
+// Bytes of an element.
+int64_t element_size(int32_t dtype);
 std::vector<int64_t> sizes_of(AtenTensorHandle tensor);
 std::vector<int64_t> strides_of(AtenTensorHandle tensor);
 std::vector<int64_t> contiguous_strides(const int64_t* sizes, size_t ndim);

@@ -52,4 +52,9 @@ void launched(const char* what) {
   if (ops && ops->launched) ops->launched(what);
 }
 
+void uploaded(int64_t bytes) {
+  const MmCudaOps* ops = library.load(std::memory_order_acquire);
+  if (ops && ops->uploaded) ops->uploaded(bytes);
+}
+
 }  // namespace mm

@@ -27,5 +27,7 @@ void check_cuda(int32_t status);
 
 // Tells the library's counter, where it has one, that something is about to be launched.
 void launched(const char* what);
+// The same for what a copy from staging memory moves.
+void uploaded(int64_t bytes);
 
 }  // namespace mm

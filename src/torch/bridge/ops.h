@@ -21,6 +21,8 @@ int32_t op_rotary(MmTensor qkv, MmTensor cos, MmTensor sin, MmTensor q_norm, MmT
 int32_t op_attention(MmTensor qkv, const int64_t* edges, int64_t edge_count, MmTensor device_edges,
                      double scale, int32_t math, MmTensor* out);
 int32_t op_add_interpolated(MmTensor x, MmTensor table, MmTensor index, MmTensor weight, MmTensor* out);
+int32_t op_expand_patches(MmTensor packed, MmTensor table, int64_t rows, int32_t side, int32_t frames,
+                          int32_t order, MmTensor* out);
 int32_t op_resample_table(MmTensor table, int64_t out_height, int64_t out_width, int32_t mode, MmTensor* out);
 
 // a + b; the dispatcher cannot take the Scalar that aten::add wants.

@@ -25,6 +25,20 @@ Handle cast(AtenTensorHandle tensor, int32_t dtype) {
   return call(op::to_dtype, Arg{tensor}, wanted, false, false, std::nullopt);
 }
 
+int64_t element_size(int32_t dtype) {
+  switch (dtype) {
+    case MM_U8:
+      return 1;
+    case MM_BF16:
+    case MM_F16:
+      return 2;
+    case MM_I64:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
 Handle dense(AtenTensorHandle tensor) {
   bool contiguous = false;
   check(aoti_torch_is_contiguous(tensor, &contiguous), "is_contiguous");
@@ -146,7 +160,14 @@ int32_t tensor_cast(MmTensor tensor, int32_t dtype, MmTensor* out) {
 }
 
 int32_t tensor_copy_into(MmTensor destination, MmTensor source, int32_t background) {
-  return guarded([&] { copy(raw(destination), raw(source), background != 0); });
+  return guarded([&] {
+    if (background) {
+      int64_t elements = 0;
+      check(aoti_torch_get_numel(raw(source), &elements), "numel");
+      uploaded(elements * element_size(dtype_of(raw(source))));
+    }
+    copy(raw(destination), raw(source), background != 0);
+  });
 }
 
 int32_t tensor_cat(const MmTensor* tensors, int64_t count, int64_t dim, MmTensor* out) {

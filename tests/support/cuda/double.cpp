@@ -22,8 +22,8 @@ constexpr int32_t HIGHEST_PRIORITY = -5;
 std::mutex mutex;
 std::string log_text;
 std::string refusal;
-std::atomic<int> failures_at_norm{0};
-std::atomic<bool> meta{false};
+std::atomic<int> failures_at_norm{0}, failures_at_patches{0};
+std::atomic<bool> meta{false}, spoilt{false};
 std::atomic<intptr_t> last_stream{0}, last_event{0};
 thread_local std::string error;
 thread_local intptr_t current_stream = 0;
@@ -42,6 +42,8 @@ int32_t device_type() { return meta ? aoti_torch_device_type_meta() : aoti_torch
 void launched(const char* what) {
   note("launch " + std::string(what) + " on stream " + std::to_string(current_stream));
 }
+
+void uploaded(int64_t bytes) { note("upload " + std::to_string(bytes)); }
 
 int32_t norm(const MmCudaNorm* job, int32_t dtype, int32_t) {
   if (failures_at_norm.load() > 0) {
@@ -66,6 +68,17 @@ int32_t activation(const MmCudaActivation* job, int32_t dtype, int32_t) {
 }
 int32_t positions(const MmCudaPositions* job, int32_t dtype, int32_t) {
   if (!meta) host_positions(job, dtype);
+  return 0;
+}
+
+int32_t patches(const MmCudaPatches* job, int32_t dtype, int32_t) {
+  if (failures_at_patches.load() > 0) {
+    failures_at_patches.fetch_sub(1);
+    error = "CUDA out of memory, as the test asked";
+    return 2;
+  }
+  if (!meta) host_patches(job, dtype);
+  if (spoilt) *static_cast<uint8_t*>(job->out) ^= 1;
   return 0;
 }
 
@@ -235,8 +248,8 @@ int32_t wait(int32_t, void* stream, void* event) {
 }
 void forget(int32_t, void* event) { note("forget event " + text(event)); }
 
-const MmCudaOps ops = {last_error,  device_type,     launched,           norm,
-                       rotary,      gated,           activation,         positions,
+const MmCudaOps ops = {last_error,  device_type,     launched,           uploaded,  norm,
+                       rotary,      gated,           activation,         positions, patches,
                        linear_gelu, flash_attention, efficient_attention};
 const MmCudaApi table = {
     MM_CUDA_API_VERSION, sizeof(MmCudaApi), &ops, check_device, enter, leave, drain, mark, wait, forget};
@@ -259,5 +272,8 @@ void double_refuse(const char* sentence) {
   refusal = sentence;
 }
 void double_use_meta(int on) { meta = on != 0; }
-void double_run_out_of_memory(int times) { failures_at_norm = times; }
+void double_run_out_of_memory(const char* at, int times) {
+  (std::string(at) == "patches" ? failures_at_patches : failures_at_norm) = times;
+}
+void double_spoil_patches() { spoilt = true; }
 }

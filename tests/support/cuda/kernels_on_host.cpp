@@ -66,6 +66,16 @@ void host_activation(const MmCudaActivation* job, int32_t dtype) { elements<Acti
 
 void host_positions(const MmCudaPositions* job, int32_t dtype) { elements<PositionElement>(*job, dtype); }
 
+void host_patches(const MmCudaPatches* job, int32_t dtype) {
+  const int32_t run = patch_run(job->side);
+  const int64_t columns = 3 * job->side * job->side / run;
+  const int64_t takers = row_launch(job->rows, columns).blocks;
+  run == 1 ? teams<PatchSamples>(*job, dtype, takers, job->rows)
+           : teams<PatchRuns>(*job, dtype, takers, job->rows);
+}
+
+int32_t host_patch_run(int32_t side) { return patch_run(side); }
+
 void host_round(const float* from, void* to, int64_t count, int32_t dtype) {
   for (int64_t i = 0; i < count; ++i) {
     if (dtype == 1) static_cast<Bf16*>(to)[i] = store<Bf16>(from[i]);

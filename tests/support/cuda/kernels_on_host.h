@@ -9,6 +9,8 @@ void host_rotary(const MmCudaRotary* job, int32_t dtype);
 void host_gated(const MmCudaGated* job, int32_t dtype);
 void host_activation(const MmCudaActivation* job, int32_t dtype);
 void host_positions(const MmCudaPositions* job, int32_t dtype);
+void host_patches(const MmCudaPatches* job, int32_t dtype);
+int32_t host_patch_run(int32_t side);
 void host_round(const float* from, void* to, int64_t count, int32_t dtype);
 void host_widen(const void* from, float* to, int64_t count, int32_t dtype);
 void host_launch(int32_t kind, int64_t count, int64_t columns, uint32_t* blocks, uint32_t* threads);
