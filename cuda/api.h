@@ -10,7 +10,7 @@
 extern "C" {
 
 // Bumped whenever a table or the meaning of an entry changes.
-#define MM_CUDA_API_VERSION 1u
+#define MM_CUDA_API_VERSION 2u
 
 // Parts that can be switched off one by one; the order is that of Rust's `cuda::KERNELS`.
 enum MmCudaKernel : int32_t {
@@ -121,6 +121,9 @@ struct MmCudaDevice {
   int64_t memory;  // bytes
 };
 
+// The status of a capture whose body failed.
+constexpr int32_t MM_BODY_FAILED = 3;
+
 struct MmCudaApi {
   uint32_t version;
   uint32_t size;
@@ -144,6 +147,17 @@ struct MmCudaApi {
   // What is put on `stream` from now on runs after the event.
   int32_t (*wait)(int32_t index, void* stream, void* event);
   void (*forget)(int32_t index, void* event);
+
+  // --- graphs ---
+  // Captures what `body(context)` puts on `stream`, the calling thread's, without running it. `body` gives 0;
+  // otherwise there is no graph and the status is MM_BODY_FAILED. The stream runs again in every case. Both
+  // live as long as the graph: where a device cannot capture, as under test, a replay runs the body again.
+  int32_t (*capture)(int32_t index, void* stream, int32_t (*body)(void* context), void* context,
+                     void** graph);
+  // Puts all of it on `stream`.
+  int32_t (*replay)(int32_t index, void* stream, void* graph);
+  // No replay of it may be under way.
+  void (*forget_graph)(int32_t index, void* graph);
 };
 
 // The table, or null when `version` is not the library's.

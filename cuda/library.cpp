@@ -1,4 +1,4 @@
-// The table, devices, streams and events.
+// The table, devices, streams, events and graphs.
 #include <cuda_runtime_api.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/c/shim.h>
@@ -86,7 +86,19 @@ const MmCudaOps ops = {
 };
 
 const MmCudaApi table = {
-    MM_CUDA_API_VERSION, sizeof(MmCudaApi), &ops, check_device, enter, leave, drain, mark, wait, forget,
+    MM_CUDA_API_VERSION,
+    sizeof(MmCudaApi),
+    &ops,
+    check_device,
+    enter,
+    leave,
+    drain,
+    mark,
+    wait,
+    forget,
+    capture,
+    replay,
+    forget_graph,
 };
 
 }  // namespace
@@ -214,6 +226,37 @@ int32_t wait(int32_t index, void* stream, void* event) {
 void forget(int32_t, void* event) {
   // What waits for the event already goes on waiting; at exit the driver may be gone, which is no one's loss.
   static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
+}
+
+int32_t capture(int32_t, void* stream, int32_t (*body)(void* context), void* context, void** graph) {
+  const auto queue = static_cast<cudaStream_t>(stream);
+  // What other threads do meanwhile is theirs: the mode forbids this thread alone what a capture cannot hold.
+  if (check(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal), "starting a capture")) return 1;
+  const int32_t ran = body(context);
+  cudaGraph_t captured = nullptr;
+  // Ends the capture also where something in it was refused: the stream runs again behind this.
+  const cudaError_t ended = cudaStreamEndCapture(queue, &captured);
+  int32_t status = check(ended, "a capture");
+  if (ran) status = MM_BODY_FAILED;
+  cudaGraphExec_t ready = nullptr;
+  if (!status) {
+    // As LibTorch does: memory that a capture allocated is freed at the next launch instead of failing it.
+    status = check(cudaGraphInstantiateWithFlags(&ready, captured, cudaGraphInstantiateFlagAutoFreeOnLaunch),
+                   "a graph");
+  }
+  if (captured) static_cast<void>(cudaGraphDestroy(captured));
+  if (status) static_cast<void>(cudaGetLastError());
+  if (!status) *graph = ready;
+  return status;
+}
+
+int32_t replay(int32_t, void* stream, void* graph) {
+  return check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)),
+               "a replay");
+}
+
+void forget_graph(int32_t, void* graph) {
+  static_cast<void>(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)));
 }
 
 }  // namespace mm::cuda

@@ -27,6 +27,7 @@ impl Encoder {
     pub fn open(settings: Settings, progress: Progress<'_>) -> Result<Self> {
         settings.load.check()?;
         settings.cache.as_ref().map_or(Ok(()), CacheConfig::check)?;
+        settings.graphs.as_ref().map_or(Ok(()), |graphs| graphs.limits.check())?;
         if let Device::Cuda(index) = settings.device {
             torch::cuda::device(index)?;
         }
@@ -60,7 +61,12 @@ impl Encoder {
             });
             loaded.join().unwrap_or_else(|_| Err(Error::internal("loading the tower panicked")))
         })?;
-        let forward = Forward { tower, preprocessor: preprocessor.clone(), device: settings.device, loaded };
+        let forward = Forward {
+            tower: tower.into(),
+            preprocessor: preprocessor.clone(),
+            device: settings.device,
+            loaded,
+        };
         let mut encoder = Self {
             preprocessor,
             device: settings.device,
@@ -74,7 +80,7 @@ impl Encoder {
         // An error drops the encoder, which closes it.
         let (replicas, priority) = (settings.load.replicas, settings.stream_priority);
         encoder.stream_priority =
-            worker::start(&encoder.threads, &encoder.queue, forward, replicas, priority)?;
+            worker::start(&encoder.threads, &encoder.queue, forward, replicas, priority, settings.graphs)?;
         pool::start(&encoder.threads, &encoder.queue, &encoder.preprocessor, dtype)?;
         Ok(encoder)
     }

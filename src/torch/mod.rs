@@ -3,13 +3,16 @@
 //! `bridge/` is the C++ side, [`Tensor`] an owned handle, [`ops`] the vocabulary that towers are written in.
 
 pub mod cuda;
+mod graph;
 mod host;
 pub mod ops;
 pub mod self_check;
 mod stream;
 mod sys;
 mod tensor;
+mod uploads;
 
+pub use graph::Graph;
 pub use host::{HostBuffer, live_host_bytes};
 pub use stream::{Event, Stream};
 pub use sys::{
@@ -17,3 +20,4 @@ pub use sys::{
     share_threads, torch_version,
 };
 pub use tensor::{Device, Tensor, discard, publish};
+pub use uploads::Uploads;
