@@ -98,6 +98,10 @@ class Pool:
     """
 
     def __init__(self, index: int) -> None:
+        # Others may take memory from elsewhere without a word.
+        backend = torch.cuda.get_allocator_backend()
+        if backend != "native":
+            raise RuntimeError(f"graphs need Torch's native allocator, and this process has {backend!r}")
         with torch.cuda.device(index):
             self._pool = torch.cuda.MemPool()
         self._use = torch.cuda.use_mem_pool(self._pool, index)

@@ -208,7 +208,11 @@ impl Graphs {
         let graph = stream.capture(work);
         // In any case, and before anything else allocates.
         let bytes = pool.leave();
-        let (graph, bytes) = (graph?, bytes?.saturating_add(own));
+        let (graph, bytes) = (graph?, bytes?);
+        if bytes == 0 {
+            return Err(Error::internal("the capture took its memory from elsewhere than its pool"));
+        }
+        let bytes = bytes.saturating_add(own);
         let captured = Captured { graph, input, outputs, _pool: pool, bytes };
         if bytes > limits.max_bytes {
             return Err(Error::out_of_memory(format!(

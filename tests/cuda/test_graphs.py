@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import images
 import pytest
+import torch
 from scripts import run
 
-from mm_libtorch_encoder import Encoder, GraphConfig, _native
+from mm_libtorch_encoder import Encoder, GraphConfig, _native, device
 
 CheckpointOf = Callable[[str], Path]
 FAMILIES = [family for family, *_ in _native.families()]
@@ -201,7 +205,7 @@ def test_large_forwards_are_left_alone(double: Path, demo_checkpoint: Checkpoint
     check(program, double, demo_checkpoint("qwen35"))
 
 
-@pytest.mark.parametrize("what", ["begin", "end", "replay", "pool", "leave", "tower"])
+@pytest.mark.parametrize("what", ["begin", "end", "replay", "pool", "leave", "empty", "tower"])
 def test_where_a_graph_fails_the_forward_is_eager(
     double: Path, demo_checkpoint: CheckpointOf, what: str
 ) -> None:
@@ -223,6 +227,8 @@ def test_where_a_graph_fails_the_forward_is_eager(
         one(encoder, SMALL)
     elif what == "leave":
         double.pool_bytes = "many"
+    elif what == "empty":
+        double.pool_bytes = 0
     elif what == "tower":
         double.fail_at("norm in a capture")
     else:
@@ -234,7 +240,7 @@ def test_where_a_graph_fails_the_forward_is_eager(
     assert counts(encoder) == (captured, 0, 1, captured)
     assert encoder.stats().failed == 0
     reason = encoder.stats().graph_failure
-    words = {"pool": "no pools here", "leave": "memory pool", "tower": "as the test asked"}
+    words = {"pool": "no pools here", "leave": "memory pool", "empty": "elsewhere", "tower": "as the test asked"}
     assert words.get(what, f"{what} failed, as the test asked") in reason and "\\n" not in reason, reason
     assert all(line.startswith(("enter", "leave", "free")) for line in double.pools)
     entered, freed = (sum(line.startswith(word) for line in double.pools) for word in ("enter", "free"))
@@ -424,9 +430,43 @@ def test_every_tower_is_captured_with_the_bits_of_its_eager_run(
     assert len(outcome.out.splitlines()) == 2 * len(FAMILIES)
 
 
-def test_the_cpu_captures_nothing(demo_checkpoint: CheckpointOf) -> None:
-    import images
+def test_a_pool_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked of Torch, in which order; and that this Torch has it."""
+    calls: list[str] = []
 
+    @contextmanager
+    def within(what: str, *_: object) -> Iterator[None]:
+        calls.append(f"enter {what}")
+        yield
+        calls.append(f"leave {what}")
+
+    class MemPool:
+        def __init__(self) -> None:
+            calls.append("pool")
+
+        def snapshot(self, include_traces: bool = True) -> list[dict[str, int]]:
+            calls.append(f"snapshot {include_traces}")
+            return [{"total_size": 2 << 20, "allocated_size": 1}, {"total_size": 20 << 20}]
+
+    signature(torch.cuda.MemPool.snapshot).bind(None, include_traces=False)
+    signature(torch.cuda.use_mem_pool).bind(None, 1)
+    monkeypatch.setattr(torch.cuda, "device", lambda index: within(f"device {index}"))
+    monkeypatch.setattr(torch.cuda, "use_mem_pool", lambda pool, index: within(f"use on {index}"))
+    monkeypatch.setattr(torch.cuda, "MemPool", MemPool)
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
+    pool = device.Pool(1)
+    assert calls == ["enter device 1", "pool", "leave device 1", "enter use on 1"]
+    calls.clear()
+    assert pool.leave() == 22 << 20
+    assert calls == ["leave use on 1", "snapshot False"]
+    calls.clear()
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
+    with pytest.raises(RuntimeError, match="native allocator, and this process has 'cudaMallocAsync'"):
+        device.Pool(0)
+    assert not calls
+
+
+def test_the_cpu_captures_nothing(demo_checkpoint: CheckpointOf) -> None:
     config = GraphConfig(min_hits=1)
     with Encoder(demo_checkpoint("qwen35"), "demo", "cpu", cuda_graphs=config) as encoder:
         for _ in range(3):
