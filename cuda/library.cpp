@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <mutex>
 
 #include "library.h"
 
@@ -14,6 +15,8 @@ namespace {
 
 // The oldest compute capability that kernels.cu is compiled for.
 constexpr int OLDEST_CAPABILITY = 80;
+// Devices with a stream for captures.
+constexpr int32_t MOST_DEVICES = 64;
 
 thread_local std::string last_error_text;
 
@@ -228,15 +231,30 @@ void forget(int32_t, void* event) {
   static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
 }
 
-int32_t capture(int32_t, void* stream, int32_t (*body)(void* context), void* context, void** graph) {
-  const auto queue = static_cast<cudaStream_t>(stream);
-  // What other threads do meanwhile is theirs: the mode forbids this thread alone what a capture cannot hold.
-  if (check(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal), "starting a capture")) return 1;
-  const int32_t ran = body(context);
+int32_t capture(int32_t index, void* stream, int32_t (*body)(void* context), void* context, void** graph) {
+  // One stream a device for all captures, one after the other. LibTorch's pool gives each of its streams to
+  // many, and what another thread put on a stream under capture would become part of the graph.
+  static std::mutex mutex;
+  static cudaStream_t streams[MOST_DEVICES];
+  if (index < 0 || index >= MOST_DEVICES) return fail("captures know no device of such a number");
+  const std::lock_guard<std::mutex> alone(mutex);
+  const OnDevice on(index);
+  cudaStream_t& own = streams[index];
+  if (!own && check(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), "a stream for captures"))
+    return 1;
+  if (torch_set_current_cuda_stream(own, index) != AOTI_TORCH_SUCCESS) {
+    return fail("LibTorch took no stream on cuda:" + std::to_string(index));
+  }
   cudaGraph_t captured = nullptr;
-  // Ends the capture also where something in it was refused: the stream runs again behind this.
-  const cudaError_t ended = cudaStreamEndCapture(queue, &captured);
-  int32_t status = check(ended, "a capture");
+  int32_t status = 0, ran = 0;
+  // What other threads do meanwhile is theirs: the mode forbids this one alone what a capture cannot hold.
+  status = check(cudaStreamBeginCapture(own, cudaStreamCaptureModeThreadLocal), "starting a capture");
+  if (!status) {
+    ran = body(context);
+    // Ends the capture also where something in it was refused.
+    status = check(cudaStreamEndCapture(own, &captured), "a capture");
+  }
+  static_cast<void>(torch_set_current_cuda_stream(stream, index));
   if (ran) status = MM_BODY_FAILED;
   cudaGraphExec_t ready = nullptr;
   if (!status) {

@@ -60,7 +60,8 @@ unsafe extern "C" fn run(context: *mut c_void) -> i32 {
 }
 
 impl Stream {
-    /// Captures what `work` puts on this stream, the calling thread's. It does not run before it is replayed.
+    /// Captures what `work` puts on the calling thread's stream, which is this one before and behind it, and meanwhile
+    /// one that is for captures alone. The work does not run before it is replayed, on this stream.
     ///
     /// `work` owns all that it reads and writes on the device. It must neither wait for the device nor copy from the
     /// host, and its memory must be nobody else's for as long as the graph lives. Where the device cannot capture, as
@@ -81,7 +82,7 @@ impl Stream {
 }
 
 impl Graph {
-    /// Puts the work on the stream it was captured on.
+    /// Puts the work on the stream of its thread.
     pub fn replay(&mut self) -> Result<()> {
         let api = api()?;
         // SAFETY: graph and body are live; LibTorch's streams live as long as the process.

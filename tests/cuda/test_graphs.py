@@ -86,6 +86,9 @@ def test_what_comes_often_is_captured_and_then_one_launch(
     uploads = before.count("upload")
     assert uploads >= 4 and before[0] == "upload"
     assert inside == [name for name in before if name != "upload"]
+    streams = [{line.split()[-1] for line in part if line.startswith("launch")}
+               for part in (third[:begun], third[begun:ended])]
+    assert streams[1] == {"777"} and len(streams[0]) == 1 and streams[0] != streams[1]
     order(third, "enter pool 1", "capture begins", "capture ends", "graph 1", "leave pool 1", "mark")
     # From then on: pixels in, one launch, embeddings out, an event.
     for lines in replays:

@@ -18,6 +18,8 @@
 namespace {
 
 constexpr int32_t HIGHEST_PRIORITY = -5;
+// All captures are made on a stream of their own.
+constexpr intptr_t CAPTURE_STREAM = 777;
 
 std::mutex mutex;
 std::string log_text;
@@ -273,10 +275,13 @@ struct Graph {
 int32_t capture(int32_t, void* stream, int32_t (*body)(void* context), void* context, void** graph) {
   if (fails("begin")) return 1;
   note("capture begins on stream " + text(stream));
+  const intptr_t before = current_stream;
+  current_stream = CAPTURE_STREAM;
   capturing = true;
   broken.clear();
   const int32_t ran = body(context);
   capturing = false;
+  current_stream = before;
   note("capture ends on stream " + text(stream));
   if (ran) return MM_BODY_FAILED;
   if (!broken.empty()) {
