@@ -245,9 +245,9 @@ def test_where_a_graph_fails_the_forward_is_eager(
     reason = encoder.stats().graph_failure
     words = {"pool": "no pools here", "leave": "memory pool", "empty": "elsewhere", "tower": "as the test asked"}
     assert words.get(what, f"{what} failed, as the test asked") in reason and "\\n" not in reason, reason
-    assert all(line.startswith(("enter", "leave", "free")) for line in double.pools)
-    entered, freed = (sum(line.startswith(word) for line in double.pools) for word in ("enter", "free"))
-    assert entered == freed == (what != "pool"), double.pools
+    # Whatever failed, the pool was left, and then freed.
+    steps = [line.split()[0] for line in double.pools]
+    assert steps == ([] if what == "pool" else ["enter", "leave", "free"]), double.pools
     assert encoder.stats().graph_bytes == 0 and _native.live_tensors() == before
     # Others are captured as before.
     double.pool_bytes = 1
