@@ -15,6 +15,7 @@ from mm_libtorch_encoder.qualify.context import Context, NotRun, difference, wit
 
 CheckpointOf = Callable[[str], Path]
 EVERYWHERE = ["parity with transformers", "repeatability", "recovery", "ownership", "replicas", "cache"]
+SECONDS = 400
 # Behind the double there is no torch.cuda.
 ON_THE_DOUBLE = ["parity with the CPU", *EVERYWHERE, "kernels", "graphs"]
 
@@ -56,7 +57,7 @@ def test_on_the_cpu(
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_cuda_checks_on_the_double(double: Path, demo_checkpoint: CheckpointOf, dtype: str) -> None:
-    outcome = run(DOUBLE, double, demo_checkpoint("qwen35"), dtype, *ON_THE_DOUBLE)
+    outcome = run(DOUBLE, double, demo_checkpoint("qwen35"), dtype, *ON_THE_DOUBLE, timeout=SECONDS)
     assert outcome.code == 0, outcome.out + outcome.err
     assert outcome.out.splitlines()[-1] == f"{len(ON_THE_DOUBLE)} passed, 0 failed, 0 not run"
 
