@@ -139,6 +139,9 @@ struct MmCudaDevice {
   int64_t memory;  // bytes
 };
 
+// The status of a capture whose body failed.
+constexpr int32_t MM_BODY_FAILED = 3;
+
 struct MmCudaApi {
   uint32_t version;
   uint32_t size;
@@ -162,6 +165,18 @@ struct MmCudaApi {
   // What is put on `stream` from now on runs after the event.
   int32_t (*wait)(int32_t index, void* stream, void* event);
   void (*forget)(int32_t index, void* event);
+
+  // --- graphs ---
+  // Captures what `body(context)` puts on the calling thread's stream, without running it. Meanwhile that is
+  // a stream which nobody else can have; behind it, in every case, it is `stream` again. `body` gives 0, or
+  // there is no graph and the status is MM_BODY_FAILED. `body` and `context` live as long as the graph: where
+  // a device cannot capture, as under test, a replay runs the body again.
+  int32_t (*capture)(int32_t index, void* stream, int32_t (*body)(void* context), void* context,
+                     void** graph);
+  // Puts all of it on `stream`, whatever it was captured on.
+  int32_t (*replay)(int32_t index, void* stream, void* graph);
+  // No replay of it may be under way.
+  void (*forget_graph)(int32_t index, void* graph);
 };
 
 // The table, or null when `version` is not the library's.

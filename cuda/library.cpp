@@ -1,4 +1,4 @@
-// The table, devices, streams and events.
+// The table, devices, streams, events and graphs.
 #include <cuda_runtime_api.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/csrc/stable/c/shim.h>
@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <mutex>
 
 #include "library.h"
 
@@ -14,6 +15,8 @@ namespace {
 
 // The oldest compute capability that kernels.cu is compiled for.
 constexpr int OLDEST_CAPABILITY = 80;
+// Devices with a stream for captures.
+constexpr int32_t MOST_DEVICES = 64;
 
 thread_local std::string last_error_text;
 
@@ -88,7 +91,19 @@ const MmCudaOps ops = {
 };
 
 const MmCudaApi table = {
-    MM_CUDA_API_VERSION, sizeof(MmCudaApi), &ops, check_device, enter, leave, drain, mark, wait, forget,
+    MM_CUDA_API_VERSION,
+    sizeof(MmCudaApi),
+    &ops,
+    check_device,
+    enter,
+    leave,
+    drain,
+    mark,
+    wait,
+    forget,
+    capture,
+    replay,
+    forget_graph,
 };
 
 }  // namespace
@@ -220,6 +235,52 @@ int32_t wait(int32_t index, void* stream, void* event) {
 void forget(int32_t, void* event) {
   // What waits for the event already goes on waiting; at exit the driver may be gone, which is no one's loss.
   static_cast<void>(cudaEventDestroy(static_cast<cudaEvent_t>(event)));
+}
+
+int32_t capture(int32_t index, void* stream, int32_t (*body)(void* context), void* context, void** graph) {
+  // One stream a device for all captures, one after the other. LibTorch's pool gives each of its streams to
+  // many, and what another thread put on a stream under capture would become part of the graph.
+  static std::mutex mutex;
+  static cudaStream_t streams[MOST_DEVICES];
+  if (index < 0 || index >= MOST_DEVICES) return fail("captures know no device of such a number");
+  const std::lock_guard<std::mutex> alone(mutex);
+  const OnDevice on(index);
+  cudaStream_t& own = streams[index];
+  if (!own && check(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking), "a stream for captures"))
+    return 1;
+  if (torch_set_current_cuda_stream(own, index) != AOTI_TORCH_SUCCESS) {
+    return fail("LibTorch took no stream on cuda:" + std::to_string(index));
+  }
+  cudaGraph_t captured = nullptr;
+  int32_t status = 0, ran = 0;
+  // What other threads do meanwhile is theirs: the mode forbids this one alone what a capture cannot hold.
+  status = check(cudaStreamBeginCapture(own, cudaStreamCaptureModeThreadLocal), "starting a capture");
+  if (!status) {
+    ran = body(context);
+    // Ends the capture also where something in it was refused.
+    status = check(cudaStreamEndCapture(own, &captured), "a capture");
+  }
+  static_cast<void>(torch_set_current_cuda_stream(stream, index));
+  if (ran) status = MM_BODY_FAILED;
+  cudaGraphExec_t ready = nullptr;
+  if (!status) {
+    // As LibTorch does: memory that a capture allocated is freed at the next launch instead of failing it.
+    status = check(cudaGraphInstantiateWithFlags(&ready, captured, cudaGraphInstantiateFlagAutoFreeOnLaunch),
+                   "a graph");
+  }
+  if (captured) static_cast<void>(cudaGraphDestroy(captured));
+  if (status) static_cast<void>(cudaGetLastError());
+  if (!status) *graph = ready;
+  return status;
+}
+
+int32_t replay(int32_t, void* stream, void* graph) {
+  return check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), static_cast<cudaStream_t>(stream)),
+               "a replay");
+}
+
+void forget_graph(int32_t, void* graph) {
+  static_cast<void>(cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)));
 }
 
 }  // namespace mm::cuda

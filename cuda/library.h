@@ -36,5 +36,8 @@ int32_t drain(int32_t index, void* stream);
 int32_t mark(int32_t index, void* stream, void** event);
 int32_t wait(int32_t index, void* stream, void* event);
 void forget(int32_t index, void* event);
+int32_t capture(int32_t index, void* stream, int32_t (*body)(void* context), void* context, void** graph);
+int32_t replay(int32_t index, void* stream, void* graph);
+void forget_graph(int32_t index, void* graph);
 
 }  // namespace mm::cuda

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ._native import __version__ as __version__
     from .cache import CacheConfig as CacheConfig
     from .encoder import Encoder as Encoder
+    from .graphs import GraphConfig as GraphConfig
     from .result import ImageMetadata as ImageMetadata
     from .result import ImageResult as ImageResult
     from .stats import EncoderStats as EncoderStats
@@ -36,6 +37,7 @@ _HOME = {
     "Encoder": "encoder",
     "EncoderClosed": "_native",
     "EncoderStats": "stats",
+    "GraphConfig": "graphs",
     "Histogram": "stats",
     "ImageMetadata": "result",
     "ImageResult": "result",
@@ -54,6 +56,7 @@ __all__ = [
     "Encoder",
     "EncoderClosed",
     "EncoderStats",
+    "GraphConfig",
     "Histogram",
     "ImageMetadata",
     "ImageResult",

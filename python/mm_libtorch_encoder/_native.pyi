@@ -26,6 +26,7 @@ __all__ = [
     "base64_decode",
     "base64_encode",
     "check_cache",
+    "check_graphs",
     "content_hash",
     "content_hash_u64",
     "cuda_device",
@@ -331,6 +332,9 @@ def check_cache(
 ) -> None:
     """Raises ValueError for settings of a cache that cannot work."""
 
+def check_graphs(min_hits: int, max_graphs: int, max_tokens: int, max_bytes: int) -> None:
+    """Raises ValueError for numbers out of their range."""
+
 # CUDA
 
 def open_cuda(path: str | os.PathLike[str]) -> None:
@@ -374,6 +378,7 @@ class Encoder:
         max_batch_tokens: int | None = None,
         cache: tuple[int, os.PathLike[str] | None, int, int] | None = None,
         runtime: str = "",
+        graphs: tuple[tuple[int, int, int, int], Callable[[int], object]] | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> Encoder: ...
     def cache_stats(self) -> dict[str, int]:

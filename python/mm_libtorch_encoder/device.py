@@ -92,6 +92,28 @@ class Consumer:
         return tensors
 
 
+class Pool:
+    """A private pool of Torch's allocator, for a CUDA graph: the calling thread allocates from it until leave().
+
+    Its memory goes back to the device when it is deleted; the tensors in it must be gone by then.
+    """
+
+    def __init__(self, index: int) -> None:
+        # Others may take memory from elsewhere without a word.
+        backend = torch.cuda.get_allocator_backend()
+        if backend != "native":
+            raise RuntimeError(f"graphs need Torch's native allocator, and this process has {backend!r}")
+        with torch.cuda.device(index):
+            self._pool = torch.cuda.MemPool()
+        self._use = torch.cuda.use_mem_pool(self._pool, index)
+        self._use.__enter__()
+
+    def leave(self) -> int:
+        """Ends the allocation from the pool; the bytes that it holds."""
+        self._use.__exit__(None, None, None)
+        return sum(segment["total_size"] for segment in self._pool.snapshot(include_traces=False))
+
+
 def _current_stream(device: str) -> Any:
     return torch.cuda.current_stream(device)
 

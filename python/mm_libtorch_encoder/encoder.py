@@ -24,6 +24,7 @@ import torch  # noqa: E402  (the host's Torch must fit before the bridge is open
 from . import _native, event_loop  # noqa: E402
 from . import device as devices  # noqa: E402
 from .cache import CacheConfig  # noqa: E402
+from .graphs import GraphConfig  # noqa: E402
 from .result import ImageMetadata, ImageResult  # noqa: E402
 from .stats import EncoderStats, Histogram  # noqa: E402
 
@@ -76,6 +77,7 @@ class Encoder:
         time; nobody waits for a batch to fill. With 1 image, the default, a result cannot depend on its neighbours.
     cache: a CacheConfig, to keep finished results in host memory or on disk. All results are then CPU tensors, and
         those for the same image share memory: treat them as read-only. None: nothing is kept.
+    cuda_graphs: a GraphConfig, to capture forwards that come often as CUDA graphs; None, or on the CPU: none.
     progress: called with (bytes read, bytes in all) while the weights load.
 
     Raises CheckpointError if the checkpoint does not fit, RuntimeMismatch if the host does not.
@@ -102,10 +104,13 @@ class Encoder:
         max_batch_images: int = 1,
         max_batch_tokens: int = 1 << 14,
         cache: CacheConfig | None = None,
+        cuda_graphs: GraphConfig | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
         if cache is not None and not isinstance(cache, CacheConfig):
             raise TypeError(f"cache must be a CacheConfig or None, not {type(cache).__name__}")
+        if cuda_graphs is not None and not isinstance(cuda_graphs, GraphConfig):
+            raise TypeError(f"cuda_graphs must be a GraphConfig or None, not {type(cuda_graphs).__name__}")
         self._model = model
         devices.prepare(str(device))
         self._native = _native.Encoder(
@@ -128,6 +133,7 @@ class Encoder:
             max_batch_tokens=_checked_size("max_batch_tokens", max_batch_tokens),
             cache=None if cache is None else cache._fields(),
             runtime="" if cache is None else _torch_identity(str(device)),
+            graphs=None if cuda_graphs is None else (cuda_graphs._fields(), devices.Pool),
             progress=progress,
         )
         _open_encoders.add(self)
@@ -287,6 +293,8 @@ class Encoder:
 
     def warmup(self, sizes: Iterable[tuple[int, int]]) -> None:
         """Run a blank image of each (width, height) on every replica, so that no request pays for the first touch.
+
+        With cuda_graphs, the forward of each size is captured.
 
         Beside the queue and its bounds; returns when all have run. Raises ValueError where the family reads sound:
         encode one of the usual length instead.

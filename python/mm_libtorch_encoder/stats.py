@@ -55,6 +55,12 @@ class EncoderStats:
     refused: images that met QueueFull.
     abandoned: images skipped before the tower because nobody waited for them any more.
     forwards: runs of the tower.
+    graph_captures: of those, runs that were captured as CUDA graphs.
+    graph_replays: runs that were replays of a graph; all others were eager.
+    graph_failures: captures and replays that failed; their runs were eager.
+    graph_drops: graphs that were freed, to stay within bounds or because memory ran out.
+    graph_bytes: device memory that graphs hold now.
+    graph_failure: why the last failure was; "": there was none.
     stages: by name, the times of completed images: "wait" (for room and for a preprocessing thread), "decode",
         "resize" (with normalisation and patch layout), "queue" (for the tower), "forward" (of the whole batch) and
         "transfer" (from a batch's outputs to tensors of the image's own).
@@ -71,4 +77,10 @@ class EncoderStats:
     refused: int
     abandoned: int
     forwards: int
+    graph_captures: int
+    graph_replays: int
+    graph_failures: int
+    graph_drops: int
+    graph_bytes: int
+    graph_failure: str
     stages: dict[str, Histogram]

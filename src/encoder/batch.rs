@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::graphs::{Graphs, Job};
 use super::input::Inputs;
 use super::item::{Encoded, Item, Work};
 use super::queue::Queue;
@@ -16,7 +17,7 @@ use crate::{Error, Result};
 
 /// A tower and what is known of its outputs.
 pub(super) struct Forward {
-    pub tower: Box<dyn Tower>,
+    pub tower: Arc<dyn Tower>,
     pub preprocessor: Preprocessor,
     pub inputs: Arc<Inputs>,
     pub device: Device,
@@ -28,8 +29,8 @@ impl Forward {
     /// Runs the items in one forward where there are several, and answers each.
     ///
     /// Where that forward fails the items run one by one, so that a failure stays with its item. `stream` is the calling
-    /// thread's.
-    pub fn run(&self, mut items: Vec<Item>, queue: &Queue, stream: &Stream) {
+    /// thread's, and so are `graphs`.
+    pub fn run(&self, mut items: Vec<Item>, queue: &Queue, stream: &Stream, graphs: &mut Graphs) {
         let mut running = Running { queue, items: items.len() };
         let counters = queue.counters();
         let start = Instant::now();
@@ -37,7 +38,7 @@ impl Forward {
             item.times.queue = start - item.since;
         }
         if items.len() > 1
-            && let Ok(encoded) = guarded(|| self.together(&items, counters, stream))
+            && let Ok(encoded) = guarded(|| self.together(&items, counters, stream, graphs))
         {
             for (item, encoded) in items.into_iter().zip(encoded) {
                 running.answer(item, Ok(encoded));
@@ -49,27 +50,45 @@ impl Forward {
                 counters.abandoned(1);
                 continue;
             }
-            let answer = guarded(|| self.alone(&item, counters, stream));
+            let answer = guarded(|| self.alone(&item, counters, stream, graphs));
             running.answer(item, answer);
         }
     }
 
-    fn alone(&self, item: &Item, counters: &Counters, stream: &Stream) -> Result<Encoded> {
+    fn alone(
+        &self,
+        item: &Item,
+        counters: &Counters,
+        stream: &Stream,
+        graphs: &mut Graphs,
+    ) -> Result<Encoded> {
         let start = Instant::now();
         counters.forward();
-        let outputs = self.outputs(&[pixels(item)?], &item.grids, item.tokens())?;
+        let outputs = self.outputs(&[pixels(item)?], item.tokens(), |pixels| {
+            let (tower, tokens, warmup) = (&self.tower, item.tokens(), item.warmup);
+            graphs.run(&Job { tower, pixels, grids: &item.grids, tokens, warmup }, stream, counters)
+        })?;
         let mut encoded = self.encoded(item, named(outputs), start.elapsed(), Duration::ZERO);
         encoded.ready = stream.mark()?.map(Arc::new);
         Ok(encoded)
     }
 
-    fn together(&self, items: &[Item], counters: &Counters, stream: &Stream) -> Result<Vec<Encoded>> {
+    fn together(
+        &self,
+        items: &[Item],
+        counters: &Counters,
+        stream: &Stream,
+        graphs: &mut Graphs,
+    ) -> Result<Vec<Encoded>> {
         let start = Instant::now();
         let parts = items.iter().map(pixels).collect::<Result<Vec<_>>>()?;
         let grids: Vec<Grid> = items.iter().flat_map(|item| &item.grids).copied().collect();
         let tokens = items.iter().map(Item::tokens).sum();
         counters.forward();
-        let tensors = named(self.outputs(&parts, &grids, tokens)?);
+        let tensors = named(self.outputs(&parts, tokens, |pixels| {
+            let job = Job { tower: &self.tower, pixels, grids: &grids, tokens, warmup: false };
+            graphs.run(&job, stream, counters)
+        })?);
         let forward = start.elapsed();
         let mut row = 0;
         let mut apart = Vec::with_capacity(items.len());
@@ -92,9 +111,14 @@ impl Forward {
         Ok(apart)
     }
 
-    /// The tower's outputs, with as many rows as were planned.
-    fn outputs(&self, parts: &[&Patches], grids: &[Grid], tokens: usize) -> Result<Outputs> {
-        let outputs = self.inputs.with(parts, |x| self.tower.forward(x, grids))?;
+    /// The outputs of `run`, a forward of `parts`, with as many rows as were planned.
+    fn outputs(
+        &self,
+        parts: &[&Patches],
+        tokens: usize,
+        run: impl FnOnce(&Tensor) -> Result<Outputs>,
+    ) -> Result<Outputs> {
+        let outputs = self.inputs.with(parts, run)?;
         let rows = outputs.embeddings.shape()?;
         if rows != [tokens, self.preprocessor.family().embedding_columns()] {
             return Err(Error::internal(format!(
@@ -219,7 +243,7 @@ mod tests {
         let echo = Arc::new(Echo { most, runs: Mutex::default(), columns });
         let device = Device::Cpu;
         let inputs = Arc::new(Inputs::open(&preprocessor, Dtype::F32, device).unwrap());
-        let forward = Forward { tower: Box::new(echo.clone()), preprocessor, inputs, device, loaded: None };
+        let forward = Forward { tower: Arc::new(echo.clone()), preprocessor, inputs, device, loaded: None };
         let queue = Arc::new(Queue::new(Load { batch_images: 16, ..Load::default() }, Counters::default()));
         let mut tickets = Vec::new();
         for &grid in grids {
@@ -242,7 +266,7 @@ mod tests {
         }
         let items = queue.next_batch(0).unwrap();
         assert_eq!(items.len(), grids.len());
-        forward.run(items, &queue, &Stream::enter(Device::Cpu, 0).unwrap());
+        forward.run(items, &queue, &Stream::enter(Device::Cpu, 0).unwrap(), &mut Graphs::new(None));
         assert_eq!(queue.lengths().running, 0);
         let outcomes = tickets.iter().map(|ticket| ticket.take().expect("an answer")).collect();
         let runs = echo.runs.lock().unwrap().clone();

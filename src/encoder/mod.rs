@@ -6,6 +6,7 @@
 
 mod admission;
 mod batch;
+mod graphs;
 mod input;
 mod item;
 mod pool;
@@ -19,10 +20,12 @@ mod ticket;
 mod warmup;
 mod worker;
 
+pub use graphs::{GraphMemory, GraphPool};
 pub use item::{Encoded, Request, Source, Times};
 pub use queue::Lengths;
 pub use settings::{
-    BATCH_IMAGES, BATCH_TOKENS, Load, QUEUE_BYTES, QUEUE_DEPTH, QUEUE_TOKENS, REPLICAS, Settings,
+    BATCH_IMAGES, BATCH_TOKENS, GRAPH_BYTES, GRAPH_HITS, GRAPH_TOKENS, GRAPHS, GraphLimits, GraphSettings,
+    Load, QUEUE_BYTES, QUEUE_DEPTH, QUEUE_TOKENS, REPLICAS, Settings,
 };
 pub use start::Progress;
 pub use stats::{Histogram, Stats};

@@ -2,7 +2,9 @@
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use super::graphs::GraphMemory;
 use crate::cache::CacheConfig;
 use crate::family::Options;
 use crate::image::DecodePolicy;
@@ -21,6 +23,14 @@ pub const QUEUE_BYTES: RangeInclusive<usize> = 1..=1 << 46;
 pub const BATCH_IMAGES: RangeInclusive<usize> = 1..=1024;
 /// Tokens in one forward of several images.
 pub const BATCH_TOKENS: RangeInclusive<usize> = 1..=1 << 30;
+/// Forwards of the same grids before they are captured.
+pub const GRAPH_HITS: RangeInclusive<usize> = 1..=1 << 30;
+/// Graphs of one replica.
+pub const GRAPHS: RangeInclusive<usize> = 1..=256;
+/// Tokens of a forward that is captured.
+pub const GRAPH_TOKENS: RangeInclusive<usize> = 1..=1 << 20;
+/// Bytes that the graphs of one replica hold.
+pub const GRAPH_BYTES: RangeInclusive<usize> = 1..=1 << 46;
 
 /// How to open an encoder.
 #[derive(Clone, Debug)]
@@ -47,6 +57,42 @@ pub struct Settings {
     pub cache: Option<CacheConfig>,
     /// What else of the host decides results: its Torch and how it is set. Part of the keys on disk.
     pub runtime: String,
+    /// Which forwards become CUDA graphs; none: no one. The host has no graphs.
+    pub graphs: Option<GraphSettings>,
+}
+
+/// Which forwards become CUDA graphs, and whose memory they take.
+#[derive(Clone, Debug)]
+pub struct GraphSettings {
+    /// The bounds.
+    pub limits: GraphLimits,
+    /// The allocator's private pools.
+    pub memory: Arc<dyn GraphMemory>,
+}
+
+/// Bounds of the graphs of one replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphLimits {
+    /// The forward of the same grids that is the one to be captured behind: 1 for the first.
+    pub min_hits: usize,
+    /// Graphs at once; the one whose last use is longest ago goes first.
+    pub max_graphs: usize,
+    /// Tokens of a forward that is captured.
+    pub max_tokens: usize,
+    /// Device memory of all graphs.
+    pub max_bytes: usize,
+}
+
+impl GraphLimits {
+    /// Refuses a number out of its range, by its name in the Python API.
+    pub fn check(&self) -> Result<()> {
+        check([
+            ("min_hits", self.min_hits, GRAPH_HITS),
+            ("max_graphs", self.max_graphs, GRAPHS),
+            ("max_tokens", self.max_tokens, GRAPH_TOKENS),
+            ("max_bytes", self.max_bytes, GRAPH_BYTES),
+        ])
+    }
 }
 
 /// How much runs and waits at once.
@@ -82,21 +128,25 @@ impl Default for Load {
 impl Load {
     /// Refuses a number out of its range, by its name in the Python API.
     pub(super) fn check(&self) -> Result<()> {
-        for (name, value, range) in [
+        check([
             ("replicas_per_gpu", self.replicas, REPLICAS),
             ("queue_depth", self.queue_depth, QUEUE_DEPTH),
             ("queue_tokens", self.queue_tokens, QUEUE_TOKENS),
             ("queue_bytes", self.queue_bytes, QUEUE_BYTES),
             ("max_batch_images", self.batch_images, BATCH_IMAGES),
             ("max_batch_tokens", self.batch_tokens, BATCH_TOKENS),
-        ] {
-            if !range.contains(&value) {
-                let (least, most) = range.into_inner();
-                return Err(Error::argument(format!("{name} is {value}: it must be from {least} to {most}")));
-            }
-        }
-        Ok(())
+        ])
     }
+}
+
+fn check<const N: usize>(numbers: [(&str, usize, RangeInclusive<usize>); N]) -> Result<()> {
+    for (name, value, range) in numbers {
+        if !range.contains(&value) {
+            let (least, most) = range.into_inner();
+            return Err(Error::argument(format!("{name} is {value}: it must be from {least} to {most}")));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

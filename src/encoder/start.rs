@@ -28,6 +28,7 @@ impl Encoder {
     pub fn open(settings: Settings, progress: Progress<'_>) -> Result<Self> {
         settings.load.check()?;
         settings.cache.as_ref().map_or(Ok(()), CacheConfig::check)?;
+        settings.graphs.as_ref().map_or(Ok(()), |graphs| graphs.limits.check())?;
         if let Device::Cuda(index) = settings.device {
             torch::cuda::device(index)?;
         }
@@ -63,8 +64,8 @@ impl Encoder {
             loaded.join().unwrap_or_else(|_| Err(Error::internal("loading the tower panicked")))
         })?;
         let device = settings.device;
-        let forward =
-            Forward { tower, preprocessor: preprocessor.clone(), inputs: inputs.clone(), device, loaded };
+        let (preparer, held) = (preprocessor.clone(), inputs.clone());
+        let forward = Forward { tower: tower.into(), preprocessor: preparer, inputs: held, device, loaded };
         let mut encoder = Self {
             preprocessor,
             inputs,
@@ -79,7 +80,7 @@ impl Encoder {
         // An error drops the encoder, which closes it.
         let (replicas, priority) = (settings.load.replicas, settings.stream_priority);
         encoder.stream_priority =
-            worker::start(&encoder.threads, &encoder.queue, forward, replicas, priority)?;
+            worker::start(&encoder.threads, &encoder.queue, forward, replicas, priority, settings.graphs)?;
         pool::start(&encoder.threads, &encoder.queue, &encoder.preprocessor, &encoder.inputs, dtype)?;
         Ok(encoder)
     }

@@ -1,10 +1,12 @@
 //! What an encoder counts: outcomes, and the time in each stage as histograms.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::item::{STAGES, Times};
 use super::queue::Lengths;
+use crate::Error;
 
 /// Buckets of a histogram: up to 1, 2, 4 ... 2^26 microseconds (67 s), and beyond.
 const BUCKETS: usize = 28;
@@ -60,6 +62,12 @@ pub(super) struct Counters {
     refused: AtomicU64,
     abandoned: AtomicU64,
     forwards: AtomicU64,
+    graph_captures: AtomicU64,
+    graph_replays: AtomicU64,
+    graph_failures: AtomicU64,
+    graph_drops: AtomicU64,
+    graph_bytes: AtomicU64,
+    graph_failure: Mutex<String>,
     stages: [Recorder; STAGES],
 }
 
@@ -94,6 +102,29 @@ impl Counters {
         self.forwards.fetch_add(1, Relaxed);
     }
 
+    /// A forward was captured; its graph holds so many bytes.
+    pub fn graph_captured(&self, bytes: usize) {
+        self.graph_captures.fetch_add(1, Relaxed);
+        self.graph_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// A forward was a graph's replay.
+    pub fn graph_replayed(&self) {
+        self.graph_replays.fetch_add(1, Relaxed);
+    }
+
+    /// A forward could not be captured or replayed.
+    pub fn graph_failed(&self, error: &Error) {
+        self.graph_failures.fetch_add(1, Relaxed);
+        *self.graph_failure.lock().unwrap_or_else(PoisonError::into_inner) = error.to_string();
+    }
+
+    /// A graph was freed.
+    pub fn graph_dropped(&self, bytes: usize) {
+        self.graph_drops.fetch_add(1, Relaxed);
+        self.graph_bytes.fetch_sub(bytes as u64, Relaxed);
+    }
+
     /// All of it beside what waits now.
     pub fn read(&self, now: Lengths) -> Stats {
         Stats {
@@ -103,6 +134,12 @@ impl Counters {
             refused: self.refused.load(Relaxed),
             abandoned: self.abandoned.load(Relaxed),
             forwards: self.forwards.load(Relaxed),
+            graph_captures: self.graph_captures.load(Relaxed),
+            graph_replays: self.graph_replays.load(Relaxed),
+            graph_failures: self.graph_failures.load(Relaxed),
+            graph_drops: self.graph_drops.load(Relaxed),
+            graph_bytes: self.graph_bytes.load(Relaxed),
+            graph_failure: self.graph_failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             stages: Times::default()
                 .stages()
                 .into_iter()
@@ -128,6 +165,18 @@ pub struct Stats {
     pub abandoned: u64,
     /// Runs of the tower, which are fewer than items where they share runs.
     pub forwards: u64,
+    /// Forwards that were captured.
+    pub graph_captures: u64,
+    /// Forwards that were replays of a graph; the others were eager.
+    pub graph_replays: u64,
+    /// Captures and replays that failed, whose forwards were eager.
+    pub graph_failures: u64,
+    /// Graphs that were freed.
+    pub graph_drops: u64,
+    /// Device memory that graphs hold now.
+    pub graph_bytes: u64,
+    /// Why the last failure was; empty where there was none.
+    pub graph_failure: String,
     /// Times of completed items, in the order they pass them.
     pub stages: Vec<(&'static str, Histogram)>,
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use super::batch::Forward;
+use super::graphs::Graphs;
 use super::queue::Queue;
+use super::settings::GraphSettings;
 use super::threads::Threads;
 use crate::torch::{self, Stream};
 use crate::{Error, Result};
@@ -20,18 +22,20 @@ pub(super) fn start(
     forward: Forward,
     replicas: usize,
     priority: i32,
+    graphs: Option<GraphSettings>,
 ) -> Result<i32> {
     let forward = Arc::new(forward);
     let (told, ready) = channel();
     for replica in 0..replicas {
         let (queue, forward, told) = (queue.clone(), forward.clone(), told.clone());
+        let graphs = graphs.clone();
         threads.start("mm-encoder", move || {
             let stream = prepare(&forward, replicas, priority);
             let given = stream.as_ref().map(Stream::priority).map_err(Error::clone);
             let _ = told.send(given);
             drop(told);
             if let Ok(stream) = stream {
-                serve(&queue, &forward, replica, &stream);
+                serve(&queue, &forward, replica, &stream, graphs);
             }
         })?;
     }
@@ -56,11 +60,13 @@ fn prepare(forward: &Forward, replicas: usize, priority: i32) -> Result<Stream> 
     Ok(stream)
 }
 
-fn serve(queue: &Queue, forward: &Forward, replica: usize, stream: &Stream) {
+fn serve(queue: &Queue, forward: &Forward, replica: usize, stream: &Stream, graphs: Option<GraphSettings>) {
+    let mut graphs = Graphs::new(graphs);
     while let Some(items) = queue.next_batch(replica) {
         // Items that a panic drops are answered by their drop.
-        let _ = catch_unwind(AssertUnwindSafe(|| forward.run(items, queue, stream)));
+        let _ = catch_unwind(AssertUnwindSafe(|| forward.run(items, queue, stream, &mut graphs)));
     }
+    graphs.release(queue.counters());
     // The weights are freed behind the last reader. A device that failed has no reader any more.
     let _ = stream.drain();
 }

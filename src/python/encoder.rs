@@ -76,7 +76,7 @@ impl Encoder {
         checkpoint, model, device, family=None, *, dtype=None, backend=None, deepstack=None, decode_policy=None,
         attention=None, rescale=None, stream_priority=None, replicas_per_gpu=None, queue_depth=None,
         queue_tokens=None, queue_bytes=None, max_batch_images=None, max_batch_tokens=None, cache=None, runtime="",
-        progress=None
+        graphs=None, progress=None
     ))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -100,6 +100,7 @@ impl Encoder {
         max_batch_tokens: Option<usize>,
         cache: Option<super::cache::Fields<'_>>,
         runtime: &str,
+        graphs: Option<(super::graphs::Fields<'_>, Py<PyAny>)>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let usual = Load::default();
@@ -123,6 +124,7 @@ impl Encoder {
             load,
             cache: cache.map(super::cache::config).transpose()?,
             runtime: runtime.to_owned(),
+            graphs: graphs.map(|(fields, pool)| super::graphs::settings(fields, pool)).transpose()?,
         };
         let report = |done: u64, total: u64| {
             if let Some(progress) = &progress {
@@ -258,9 +260,15 @@ impl Encoder {
             ("refused", stats.refused),
             ("abandoned", stats.abandoned),
             ("forwards", stats.forwards),
+            ("graph_captures", stats.graph_captures),
+            ("graph_replays", stats.graph_replays),
+            ("graph_failures", stats.graph_failures),
+            ("graph_drops", stats.graph_drops),
+            ("graph_bytes", stats.graph_bytes),
         ] {
             out.set_item(name, value)?;
         }
+        out.set_item("graph_failure", stats.graph_failure)?;
         let stages = PyDict::new(py);
         for (name, histogram) in stats.stages {
             stages.set_item(name, (histogram.total.as_secs_f64(), histogram.buckets))?;

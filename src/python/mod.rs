@@ -5,6 +5,7 @@ mod cache;
 mod encoder;
 mod encoding;
 mod errors;
+mod graphs;
 mod image;
 mod mailbox;
 mod media;
@@ -31,5 +32,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     mailbox::register(module)?;
     requests::register(module)?;
     cache::register(module)?;
+    graphs::register(module)?;
     encoder::register(module)
 }

@@ -101,7 +101,13 @@ pub(super) struct Api {
     pub mark: unsafe extern "C" fn(i32, *mut c_void, *mut *mut c_void) -> i32,
     pub wait: unsafe extern "C" fn(i32, *mut c_void, *mut c_void) -> i32,
     pub forget: unsafe extern "C" fn(i32, *mut c_void),
+    pub capture: unsafe extern "C" fn(i32, *mut c_void, Body, *mut c_void, *mut *mut c_void) -> i32,
+    pub replay: unsafe extern "C" fn(i32, *mut c_void, *mut c_void) -> i32,
+    pub forget_graph: unsafe extern "C" fn(i32, *mut c_void),
 }
+
+/// What a capture runs, with its context; 0, or else the capture fails.
+pub(super) type Body = unsafe extern "C" fn(*mut c_void) -> i32;
 
 // SAFETY: the table and what it points to are constant.
 unsafe impl Sync for Api {}
@@ -205,6 +211,11 @@ pub fn device(index: u16) -> Result<Facts> {
 /// Is `kernel` in use? Not before the library is open.
 pub fn is_enabled(kernel: Kernel) -> bool {
     ENABLED.load(Ordering::Relaxed) & kernel.bit() != 0
+}
+
+/// The bits of the parts that towers use now, in all threads.
+pub fn in_use() -> u32 {
+    if sys::is_plain() { 0 } else { ENABLED.load(Ordering::Relaxed) }
 }
 
 /// Uses the parts of `mask` from now on, in all threads; the others are composed of plain operators.

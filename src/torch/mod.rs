@@ -3,6 +3,7 @@
 //! `bridge/` is the C++ side, [`Tensor`] an owned handle, [`ops`] the vocabulary that towers are written in.
 
 pub mod cuda;
+mod graph;
 mod host;
 pub mod ops;
 mod patches;
@@ -10,7 +11,9 @@ pub mod self_check;
 mod stream;
 mod sys;
 mod tensor;
+mod uploads;
 
+pub use graph::Graph;
 pub use host::{HostBuffer, live_host_bytes};
 pub use patches::Expander;
 pub use stream::{Event, Stream};
@@ -19,3 +22,4 @@ pub use sys::{
     share_threads, torch_version,
 };
 pub use tensor::{Device, Tensor, discard, publish};
+pub use uploads::Uploads;

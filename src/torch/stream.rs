@@ -46,6 +46,11 @@ impl Stream {
         self.0.as_ref().map_or(0, |stream| stream.priority)
     }
 
+    /// Number of its device and the stream itself; none on the host.
+    pub(super) fn raw(&self) -> Option<(u16, *mut c_void)> {
+        self.0.as_ref().map(|stream| (stream.index, stream.raw))
+    }
+
     /// An event behind everything that was put on the stream so far; none on the host.
     pub fn mark(&self) -> Result<Option<Event>> {
         let Some(stream) = &self.0 else {

@@ -4,6 +4,7 @@
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Error, Result};
 
@@ -100,6 +101,7 @@ pub struct Api {
 // The library is never unloaded, so the table and its functions live as long as the process.
 static API: OnceLock<&'static Api> = OnceLock::new();
 static FILE: OnceLock<PathBuf> = OnceLock::new();
+static PLAIN: AtomicBool = AtomicBool::new(false);
 
 /// The bridge's file; empty before [`open`].
 pub fn bridge_file() -> &'static Path {
@@ -176,9 +178,15 @@ pub fn share_threads(sharers: usize) -> Result<()> {
 /// Composes every operator of plain ATen calls instead of the fused forms, for comparison.
 pub fn set_plain(plain: bool) -> Result<()> {
     let api = api()?;
+    PLAIN.store(plain, Ordering::Relaxed);
     // SAFETY: plain call into the table.
     unsafe { (api.set_plain)(plain.into()) };
     Ok(())
+}
+
+/// Whether [`set_plain`] is on.
+pub fn is_plain() -> bool {
+    PLAIN.load(Ordering::Relaxed)
 }
 
 /// Tensors that this library owns at this moment; results taken by Python do not count.

@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 
 use super::sys::{self, RawTensor};
+use super::uploads;
 use crate::{Dtype, Error, Result};
 
 /// Where a tensor lives.
@@ -157,6 +158,14 @@ impl Tensor {
         if Some(count) != element_count(shape) {
             return Err(Error::internal(format!("{count} elements do not fill the shape {shape:?}")));
         }
+        match device {
+            Device::Cpu => Self::placed(elements, shape, device),
+            Device::Cuda(_) => uploads::pass(elements, shape, || Self::placed(elements, shape, device)),
+        }
+    }
+
+    /// `from_slice_on`, of as many elements as the shape has.
+    fn placed<T: Element>(elements: &[T], shape: &[usize], device: Device) -> Result<Self> {
         let mut tensor = Self::empty_coded(shape, T::CODE, device)?;
         let staging = match device {
             Device::Cpu => None,
@@ -348,6 +357,17 @@ impl Tensor {
         // SAFETY: the handle is live during the call.
         sys::check("device", unsafe { (api.device)(self.raw(), &mut index) }, api)?;
         Ok(u16::try_from(index).map_or(Device::Cpu, Device::Cuda))
+    }
+
+    /// Bytes of its elements.
+    pub fn byte_count(&self) -> Result<usize> {
+        let size = match self.dtype_code()? {
+            CODE_I64 => 8,
+            CODE_I32 => 4,
+            _ => self.dtype()?.size(),
+        };
+        let bytes = element_count(&self.shape()?).and_then(|count| count.checked_mul(size));
+        bytes.ok_or_else(|| Error::internal("a tensor of more bytes than can be counted"))
     }
 
     /// The same elements under another shape; the tensor must be contiguous.

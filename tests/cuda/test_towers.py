@@ -168,9 +168,8 @@ def blocks(launches: list[str]) -> list[list[str]]:
 def test_a_block_takes_few_launches(report: dict[str, Any], folders: dict[str, Path], family: str) -> None:
     found = blocks(report[f"{folders[family]} float32 fused"]["launches"])
     # Each kind of segments of a forward is copied once, before the first block that attends within them.
-    copies = sum(block.count("copy") for block in found)
-    assert copies <= 1
-    counts = [len(block) - block.count("copy") for block in found]
+    assert sum(block.count("upload") for block in found) <= 1
+    counts = [len(block) - block.count("upload") for block in found]
     fewest = found[counts.index(min(counts))]
     assert min(counts) <= MOST_LAUNCHES, fewest
     assert not {"add", "aten::contiguous", "aten::to"} & set(fewest)

@@ -16,7 +16,7 @@ import torch
 
 from .. import _native, runtime
 from .. import device as devices
-from . import checks, cuda_checks, timings
+from . import checks, cuda_checks, graphs, timings
 from .context import Context, NotRun
 
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
@@ -33,9 +33,10 @@ CHECKS: dict[str, Callable[[Context], Any]] = {
     "cache": checks.caching,
     "out of memory": cuda_checks.out_of_memory,
     "kernels": cuda_checks.kernels,
-    "graphs": cuda_checks.graphs,
+    "graphs": graphs.graphs,
     "sanitizers": cuda_checks.sanitizers,
     "timings": timings.timings,
+    "timings of graphs": graphs.graph_timings,
     "vLLM and SGLang": lambda context: timings.peers(),
 }
 

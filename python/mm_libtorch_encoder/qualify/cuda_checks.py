@@ -136,9 +136,3 @@ def sanitizers(context: Context) -> str:
         )
         assert done.returncode == 0, f"{tool}: {done.stdout[-2000:]}{done.stderr[-1000:]}"
     return "memcheck and racecheck found nothing in our kernels"
-
-
-def graphs(context: Context) -> str:
-    """Captured graphs beside eager runs."""
-    context.need_cuda()
-    raise NotRun("this build captures no graphs")

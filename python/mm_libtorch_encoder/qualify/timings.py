@@ -17,7 +17,7 @@ SECONDS = 4.0  # most for one series
 CALLERS = 4
 
 
-def _series(run: Callable[[], object], synchronise: Callable[[], None]) -> list[float]:
+def series(run: Callable[[], object], synchronise: Callable[[], None]) -> list[float]:
     """Milliseconds of each call, the device's work included, in ascending order."""
     for _ in range(3):
         run()
@@ -32,7 +32,8 @@ def _series(run: Callable[[], object], synchronise: Callable[[], None]) -> list[
     return sorted(times)
 
 
-def _quantiles(times: list[float]) -> dict[str, float]:
+def quantiles(times: list[float]) -> dict[str, float]:
+    """p50 and p95 of ascending times."""
     at = lambda part: round(times[min(len(times) - 1, int(part * len(times)))], 3)  # noqa: E731
     return {"p50_ms": at(0.5), "p95_ms": at(0.95)}
 
@@ -48,8 +49,8 @@ def timings(context: Context) -> dict[str, dict[str, float]]:
             tower = None
         for side in SIDES:
             source = picture(side, side)
-            ours = _series(partial(encoder.generate, source), context.synchronise)
-            figure = _quantiles(ours)
+            ours = series(partial(encoder.generate, source), context.synchronise)
+            figure = quantiles(ours)
             count = max(CALLERS, min(64, int(1500 / figure["p50_ms"])))
             with ThreadPoolExecutor(CALLERS) as pool:
                 start = time.perf_counter()
@@ -59,7 +60,7 @@ def timings(context: Context) -> dict[str, dict[str, float]]:
                 figure["images_per_second"] = round(count / (time.perf_counter() - start), 1)
             figures[f"ours, {side} px"] = figure
             if tower is not None:
-                other = _quantiles(_series(partial(tower.run, source), context.synchronise))
+                other = quantiles(series(partial(tower.run, source), context.synchronise))
                 other["times_ours"] = round(other["p50_ms"] / figure["p50_ms"], 2)
                 figures[f"transformers, {side} px"] = other
     return figures

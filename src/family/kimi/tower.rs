@@ -89,8 +89,8 @@ impl Tower {
                 continue;
             }
             for frame in 0..grid.frames {
-                let time = Tensor::from_slice(&time(frame, self.config.hidden), &[1, self.config.hidden])?;
-                let time = time.cast(self.dtype)?.to_device(Device::Cpu, self.device)?;
+                let (time, shape) = (time(frame, self.config.hidden), [1, self.config.hidden]);
+                let time = Tensor::from_slice_on(&time, &shape, self.device)?.cast(self.dtype)?;
                 all.push(add(&plane, &time)?);
             }
         }
@@ -126,13 +126,12 @@ impl Tower {
         if frames == 1 {
             return index_rows(x, &Tensor::from_slice_on(&index, &[rows], self.device)?);
         }
-        let zeros = Tensor::filled(&[rows, self.config.hidden], self.dtype, |bytes| {
-            bytes.fill(0);
-            Ok(())
-        })?;
+        let zeros = vec![0f32; rows.saturating_mul(self.config.hidden)];
+        let zeros =
+            Tensor::from_slice_on(&zeros, &[rows, self.config.hidden], self.device)?.cast(self.dtype)?;
         let index = Tensor::from_slice_on(&index, &[taps, rows], self.device)?;
         let weight = Tensor::from_slice_on(&weight, &[taps, rows], self.device)?;
-        add_interpolated(&zeros.to_device(Device::Cpu, self.device)?, x, &index, &weight)
+        add_interpolated(&zeros, x, &index, &weight)
     }
 }
 

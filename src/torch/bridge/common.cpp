@@ -165,7 +165,7 @@ Handle share(AtenTensorHandle tensor) {
 }
 
 void copy(AtenTensorHandle destination, AtenTensorHandle source, bool background) {
-  launched("copy");
+  launched(background ? "upload" : "copy");
   check(aoti_torch_copy_(destination, source, background), "a copy");
 }
 

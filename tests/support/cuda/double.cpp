@@ -18,6 +18,8 @@
 namespace {
 
 constexpr int32_t HIGHEST_PRIORITY = -5;
+// All captures are made on a stream of their own.
+constexpr intptr_t CAPTURE_STREAM = 777;
 
 std::mutex mutex;
 std::string log_text;
@@ -27,6 +29,14 @@ std::atomic<bool> meta{false}, spoilt{false};
 std::atomic<intptr_t> last_stream{0}, last_event{0};
 thread_local std::string error;
 thread_local intptr_t current_stream = 0;
+// "": the next capture, replay or end of a capture works; else what does not.
+std::string graph_fault;
+std::atomic<intptr_t> last_graph{0};
+// A capture is under way on this thread; what it met that a capture cannot hold.
+thread_local bool capturing = false;
+thread_local std::string broken;
+// A replay is under way: nothing is launched, as far as the host sees.
+thread_local bool replaying = false;
 
 void note(const std::string& line) {
   const std::lock_guard<std::mutex> lock(mutex);
@@ -39,35 +49,51 @@ AtenTensorHandle raw(void* tensor) { return static_cast<AtenTensorHandle>(tensor
 
 const char* last_error() { return error.c_str(); }
 int32_t device_type() { return meta ? aoti_torch_device_type_meta() : aoti_torch_device_type_cpu(); }
+// On a GPU nothing runs while it is captured.
+bool runs() { return !meta && !capturing; }
+void refuse_in_capture(const std::string& what) {
+  if (capturing) broken = what;
+}
 void launched(const char* what) {
+  if (replaying) return;
+  if (std::string(what) == "upload") refuse_in_capture("an upload");
   note("launch " + std::string(what) + " on stream " + std::to_string(current_stream));
 }
 
 void uploaded(int64_t bytes) { note("upload " + std::to_string(bytes)); }
+// Whether the test asked for this to fail, which it does once.
+bool fails(const std::string& what) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (graph_fault != what) return false;
+  graph_fault.clear();
+  error = what + " failed, as the test asked";
+  return true;
+}
 
 int32_t norm(const MmCudaNorm* job, int32_t dtype, int32_t) {
+  if (capturing && fails("norm in a capture")) return 1;
   if (failures_at_norm.load() > 0) {
     failures_at_norm.fetch_sub(1);
     error = "CUDA out of memory, as the test asked";
     return 2;
   }
-  if (!meta) host_norm(job, dtype);
+  if (runs()) host_norm(job, dtype);
   return 0;
 }
 int32_t rotary(const MmCudaRotary* job, int32_t dtype, int32_t) {
-  if (!meta) host_rotary(job, dtype);
+  if (runs()) host_rotary(job, dtype);
   return 0;
 }
 int32_t gated(const MmCudaGated* job, int32_t dtype, int32_t) {
-  if (!meta) host_gated(job, dtype);
+  if (runs()) host_gated(job, dtype);
   return 0;
 }
 int32_t activation(const MmCudaActivation* job, int32_t dtype, int32_t) {
-  if (!meta) host_activation(job, dtype);
+  if (runs()) host_activation(job, dtype);
   return 0;
 }
 int32_t positions(const MmCudaPositions* job, int32_t dtype, int32_t) {
-  if (!meta) host_positions(job, dtype);
+  if (runs()) host_positions(job, dtype);
   return 0;
 }
 
@@ -92,7 +118,7 @@ int32_t linear_gelu(void* bias, void* x, void* weight, void** out) {
   const int64_t sizes[] = {x_sizes[0], w_sizes[1]}, strides[] = {w_sizes[1], 1};
   AtenTensorHandle product = nullptr;
   if (aoti_torch_empty_strided(2, sizes, strides, dtype, device_type(), 0, &product)) return 1;
-  if (meta) {
+  if (!runs()) {
     *out = product;
     return 0;
   }
@@ -179,7 +205,7 @@ int32_t attention(const MmCudaAttention* job, void* out[5], bool flash) {
   const auto ndim = static_cast<int64_t>(sizes.size());
   if (aoti_torch_empty_strided(ndim, sizes.data(), strides.data(), dtype, device_type(), 0, &result))
     return 1;
-  if (meta) {
+  if (!runs()) {
     out[0] = result;
     return 0;
   }
@@ -234,25 +260,83 @@ void leave(void* guard) {
   if (guard) current_stream = reinterpret_cast<intptr_t>(guard) - 1;
 }
 int32_t drain(int32_t, void* stream) {
+  refuse_in_capture("a wait of the host");
   note("drain stream " + text(stream));
   return 0;
 }
 int32_t mark(int32_t, void* stream, void** event) {
+  refuse_in_capture("an event");
   *event = number(++last_event);
   note("mark stream " + text(stream) + " event " + text(*event));
   return 0;
 }
 int32_t wait(int32_t, void* stream, void* event) {
+  refuse_in_capture("an event");
   note("wait stream " + text(stream) + " event " + text(event));
   return 0;
 }
 void forget(int32_t, void* event) { note("forget event " + text(event)); }
 
+// Here a graph is its body, which a replay runs again.
+struct Graph {
+  intptr_t number;
+  int32_t (*body)(void* context);
+  void* context;
+};
+
+int32_t capture(int32_t, void* stream, int32_t (*body)(void* context), void* context, void** graph) {
+  if (fails("begin")) return 1;
+  note("capture begins on stream " + text(stream));
+  const intptr_t before = current_stream;
+  current_stream = CAPTURE_STREAM;
+  capturing = true;
+  broken.clear();
+  const int32_t ran = body(context);
+  capturing = false;
+  current_stream = before;
+  note("capture ends on stream " + text(stream));
+  if (ran) return MM_BODY_FAILED;
+  if (!broken.empty()) {
+    error = "a capture holds no such thing: " + broken;
+    return 1;
+  }
+  if (fails("end")) return 1;
+  auto* made = new Graph{++last_graph, body, context};
+  note("graph " + std::to_string(made->number));
+  *graph = made;
+  return 0;
+}
+int32_t replay(int32_t, void* stream, void* graph) {
+  const auto* own = static_cast<const Graph*>(graph);
+  if (fails("replay")) return 1;
+  note("replay graph " + std::to_string(own->number) + " on stream " + text(stream));
+  replaying = true;
+  const int32_t ran = own->body(own->context);
+  replaying = false;
+  return ran;
+}
+void forget_graph(int32_t, void* graph) {
+  const auto* own = static_cast<const Graph*>(graph);
+  note("forget graph " + std::to_string(own->number));
+  delete own;
+}
+
 const MmCudaOps ops = {last_error,  device_type,     launched,           uploaded,  norm,
                        rotary,      gated,           activation,         positions, patches,
                        linear_gelu, flash_attention, efficient_attention};
-const MmCudaApi table = {
-    MM_CUDA_API_VERSION, sizeof(MmCudaApi), &ops, check_device, enter, leave, drain, mark, wait, forget};
+const MmCudaApi table = {MM_CUDA_API_VERSION,
+                         sizeof(MmCudaApi),
+                         &ops,
+                         check_device,
+                         enter,
+                         leave,
+                         drain,
+                         mark,
+                         wait,
+                         forget,
+                         capture,
+                         replay,
+                         forget_graph};
 
 }  // namespace
 
@@ -267,6 +351,7 @@ const char* double_log() {
   log_text.clear();
   return taken.c_str();
 }
+void double_note(const char* line) { note(line); }
 void double_refuse(const char* sentence) {
   const std::lock_guard<std::mutex> lock(mutex);
   refusal = sentence;
@@ -276,4 +361,9 @@ void double_run_out_of_memory(const char* at, int times) {
   (std::string(at) == "patches" ? failures_at_patches : failures_at_norm) = times;
 }
 void double_spoil_patches() { spoilt = true; }
+// The next "begin" or "end" of a capture, or "replay", fails.
+void double_fail_at(const char* what) {
+  const std::lock_guard<std::mutex> lock(mutex);
+  graph_fault = what;
+}
 }
