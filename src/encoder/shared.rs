@@ -190,7 +190,7 @@ mod tests {
     fn item(reply: Reply) -> Item {
         let pixels = PixelValues { rows: 0, columns: 0, samples: Samples::F32(Vec::new()) };
         Item {
-            work: Work::Pixels(Arc::new(pixels)),
+            work: Work::Pixels(Arc::new(pixels.into())),
             grids: vec![Grid::still(2, 2)],
             offsets: vec![0, 1],
             hash: None,

@@ -149,23 +149,29 @@ impl Tensor {
     ///
     /// The device copies from pinned memory, in the order of the calling thread's stream; nobody waits for it.
     pub fn from_slice_on<T: Element>(elements: &[T], shape: &[usize], device: Device) -> Result<Self> {
-        Self::from_parts_on(&[elements], shape, device)
+        if Some(elements.len()) != element_count(shape) {
+            return Err(Error::internal(format!(
+                "{} elements do not fill the shape {shape:?}",
+                elements.len()
+            )));
+        }
+        match device {
+            Device::Cpu => Self::placed(&[elements], shape, device),
+            Device::Cuda(_) => uploads::pass(elements, shape, || Self::placed(&[elements], shape, device)),
+        }
     }
 
-    /// [`Tensor::from_slice_on`] of several slices, one behind the other.
+    /// A tensor on `device` with copies of several slices, one behind the other; no part of a graph.
     pub fn from_parts_on<T: Element>(parts: &[&[T]], shape: &[usize], device: Device) -> Result<Self> {
         let count = parts.iter().map(|part| part.len()).sum();
         if Some(count) != element_count(shape) {
             return Err(Error::internal(format!("{count} elements do not fill the shape {shape:?}")));
         }
-        match device {
-            Device::Cpu => Self::placed(elements, shape, device),
-            Device::Cuda(_) => uploads::pass(elements, shape, || Self::placed(elements, shape, device)),
-        }
+        Self::placed(parts, shape, device)
     }
 
-    /// `from_slice_on`, of as many elements as the shape has.
-    fn placed<T: Element>(elements: &[T], shape: &[usize], device: Device) -> Result<Self> {
+    /// `from_parts_on`, of as many elements as the shape has.
+    fn placed<T: Element>(parts: &[&[T]], shape: &[usize], device: Device) -> Result<Self> {
         let mut tensor = Self::empty_coded(shape, T::CODE, device)?;
         let staging = match device {
             Device::Cpu => None,
@@ -178,11 +184,11 @@ impl Tensor {
             }
         };
         let host = staging.as_ref().unwrap_or(&tensor);
-        if count > 0 {
+        if parts.iter().any(|part| !part.is_empty()) {
             let mut to = host.data()?.cast::<T>();
             for part in parts {
-                // SAFETY: the fresh tensor is contiguous, on the host, unshared and holds exactly `count` elements of T,
-                // the sum of all parts.
+                // SAFETY: the fresh tensor is contiguous, on the host, unshared and holds exactly the elements of all
+                // parts.
                 unsafe {
                     std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
                     to = to.add(part.len());
@@ -364,6 +370,7 @@ impl Tensor {
         let size = match self.dtype_code()? {
             CODE_I64 => 8,
             CODE_I32 => 4,
+            CODE_U8 => 1,
             _ => self.dtype()?.size(),
         };
         let bytes = element_count(&self.shape()?).and_then(|count| count.checked_mul(size));

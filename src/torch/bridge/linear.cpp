@@ -206,8 +206,10 @@ int32_t op_gated(MmTensor x, int32_t activation, double limit, MmTensor* out) {
     Handle up = cast(view(raw(x), {sizes[0], n}, {2 * n, 1}, n).get(), MM_F32);
     if (limit < std::numeric_limits<double>::infinity()) {
       const Handle high = scalar(limit), low = scalar(-limit);
-      gate = call(op::clamp, Arg{gate.get()}, OptionalArg{nullptr}, OptionalArg{high.get()});
-      up = call(op::clamp, Arg{up.get()}, OptionalArg{low.get()}, OptionalArg{high.get()});
+      // Not clamp, which takes no host scalar beside a tensor on a device.
+      gate = call(op::minimum, Arg{gate.get()}, Arg{high.get()});
+      up = call(op::maximum, Arg{up.get()}, Arg{low.get()});
+      up = call(op::minimum, Arg{up.get()}, Arg{high.get()});
     }
     const Handle act = activate(gate.get(), activation);
     const Handle product = mul(act.get(), up.get());

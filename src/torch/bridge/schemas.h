@@ -23,8 +23,8 @@ namespace mm::op {
   X(sigmoid, "aten::sigmoid", "", "aten::sigmoid(Tensor self) -> Tensor")                                 \
   X(mul, "aten::mul", "Tensor", "aten::mul.Tensor(Tensor self, Tensor other) -> Tensor")                  \
   X(neg, "aten::neg", "", "aten::neg(Tensor self) -> Tensor")                                             \
-  X(clamp, "aten::clamp", "Tensor",                                                                       \
-    "aten::clamp.Tensor(Tensor self, Tensor? min=None, Tensor? max=None) -> Tensor")                      \
+  X(minimum, "aten::minimum", "", "aten::minimum(Tensor self, Tensor other) -> Tensor")                   \
+  X(maximum, "aten::maximum", "", "aten::maximum(Tensor self, Tensor other) -> Tensor")                   \
   X(cat, "aten::cat", "", "aten::cat(Tensor[] tensors, int dim=0) -> Tensor")                             \
   X(contiguous, "aten::contiguous", "",                                                                   \
     "aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)")                     \
