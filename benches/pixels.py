@@ -233,9 +233,10 @@ def batches(repeats: int) -> str:
             [picture] * IMAGES, recipe, [Canvas.full(544, 960)] * IMAGES
         ),
         "decode": lambda: preprocess.decode_batch([data] * IMAGES),
-        "decode, prepare": lambda: preprocess.prepare_batch(
-            preprocess.decode_batch([data] * IMAGES), recipe, [Canvas.full(544, 960)] * IMAGES
-        ),
+        "decode and prepare, 8 a call": lambda: [
+            preprocess.prepare_batch(preprocess.decode_batch([data] * 8), recipe, [Canvas.full(544, 960)] * 8)
+            for _ in range(IMAGES // 8)
+        ],
     }
 
     def on(threads: int, run: Run, clock: Callable[[], float]) -> Run:
