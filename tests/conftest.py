@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,9 @@ def package_folder() -> Path | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what it puts into the background with Ctrl-C ignored, which the tests' own programs would inherit.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     folder = package_folder()
     if os.environ.get("MM_TEST_INSTALLED") and (folder is None or folder.is_relative_to(ROOT / "python")):
         pytest.exit(
