@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -435,33 +434,47 @@ def test_every_tower_is_captured_with_the_bits_of_its_eager_run(
 
 def test_a_pool_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is asked of Torch, in which order; and that this Torch has it."""
-    calls: list[str] = []
+    calls: list[tuple[object, ...]] = []
 
-    @contextmanager
-    def within(what: str, *_: object) -> Iterator[None]:
-        calls.append(f"enter {what}")
-        yield
-        calls.append(f"leave {what}")
+    def told(*call: object) -> Callable[..., None]:
+        return lambda *arguments: calls.append((*call, *arguments))
 
-    class MemPool:
-        def __init__(self) -> None:
-            calls.append("pool")
+    def snapshot(pool: object, include_traces: bool = True) -> list[dict[str, int]]:
+        calls.append(("snapshot", pool, include_traces))
+        return [{"total_size": 2 << 20, "allocated_size": 1}, {"total_size": 20 << 20}]
 
-        def snapshot(self, include_traces: bool = True) -> list[dict[str, int]]:
-            calls.append(f"snapshot {include_traces}")
-            return [{"total_size": 2 << 20, "allocated_size": 1}, {"total_size": 20 << 20}]
-
-    signature(torch.cuda.MemPool.snapshot).bind(None, include_traces=False)
-    signature(torch.cuda.use_mem_pool).bind(None, 1)
-    monkeypatch.setattr(torch.cuda, "device", lambda index: within(f"device {index}"))
-    monkeypatch.setattr(torch.cuda, "use_mem_pool", lambda pool, index: within(f"use on {index}"))
-    monkeypatch.setattr(torch.cuda, "MemPool", MemPool)
+    signature(torch.cuda.memory_snapshot).bind((0, 1), include_traces=False)
+    for what in ("beginAllocateCurrentThreadToPool", "endAllocateToPool", "releasePool"):
+        assert hasattr(torch._C, f"_cuda_{what}")
+        monkeypatch.setattr(torch._C, f"_cuda_{what}", told(what))
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", snapshot)
+    monkeypatch.setattr(torch.cuda, "empty_cache", told("empty_cache"))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
+    monkeypatch.setattr(device.Pool, "_idle_bytes", 0)
+    begin, end, release = (
+        ("beginAllocateCurrentThreadToPool", 1, (0, 7)), ("endAllocateToPool", 1, (0, 7)), ("releasePool", 1, (0, 7)),
+    )  # fmt: skip
     pool = device.Pool(1)
-    assert calls == ["enter device 1", "pool", "leave device 1", "enter use on 1"]
-    calls.clear()
+    assert calls == [begin]
     assert pool.leave() == 22 << 20
-    assert calls == ["leave use on 1", "snapshot False"]
+    assert calls == [begin, end, ("snapshot", (0, 7), False)]
+    # Once released, and never emptied while little of it lies idle.
+    calls.clear()
+    del pool
+    assert calls == [release]
+    # One that was not left is left first.
+    calls.clear()
+    pool = device.Pool(1)
+    del pool
+    assert calls == [begin, end, ("snapshot", (0, 7), False), release]
+    # What lies idle is bounded.
+    monkeypatch.setattr(device, "_MOST_IDLE_BYTES", 4 * (22 << 20))
+    for _ in range(6):
+        pool = device.Pool(1)
+        pool.leave()
+        del pool
+    assert calls.count(("empty_cache",)) == 1
     calls.clear()
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
     with pytest.raises(RuntimeError, match="native allocator, and this process has 'cudaMallocAsync'"):
