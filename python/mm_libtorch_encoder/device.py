@@ -11,6 +11,8 @@ import torch
 from . import _native, runtime
 
 CUDA_LIBRARY = "libmm_cuda.so"
+# Memory of deleted pools that Torch's allocator keeps, at most.
+_MOST_IDLE_BYTES = 1 << 30
 # What has more digits is no device; the native side says so.
 _CUDA = re.compile(r"cuda(:\d{1,9})?", re.ASCII)
 
@@ -95,23 +97,44 @@ class Consumer:
 class Pool:
     """A private pool of Torch's allocator, for a CUDA graph: the calling thread allocates from it until leave().
 
-    Its memory goes back to the device when it is deleted; the tensors in it must be gone by then.
+    The tensors in it must be gone when it is deleted. Torch's allocator has its memory then, and gives it to the device
+    when some is missing, or when pools that were deleted hold much.
+
+    No torch.cuda.MemPool: the end of one fails within a destructor, which ends the process, if any thread captures at
+    that moment, or allocates to a pool, on the same device.
     """
+
+    _idle_bytes = 0
 
     def __init__(self, index: int) -> None:
         # Others may take memory from elsewhere without a word.
         backend = torch.cuda.get_allocator_backend()
         if backend != "native":
             raise RuntimeError(f"graphs need Torch's native allocator, and this process has {backend!r}")
-        with torch.cuda.device(index):
-            self._pool = torch.cuda.MemPool()
-        self._use = torch.cuda.use_mem_pool(self._pool, index)
-        self._use.__enter__()
+        self._index, self._bytes = index, 0
+        pool = torch.cuda.graph_pool_handle()
+        torch._C._cuda_beginAllocateCurrentThreadToPool(index, pool)
+        self._pool, self._entered = pool, True
 
     def leave(self) -> int:
         """Ends the allocation from the pool; the bytes that it holds."""
-        self._use.__exit__(None, None, None)
-        return sum(segment["total_size"] for segment in self._pool.snapshot(include_traces=False))
+        self._entered = False
+        torch._C._cuda_endAllocateToPool(self._index, self._pool)
+        segments = torch.cuda.memory_snapshot(self._pool, include_traces=False)
+        self._bytes = sum(segment["total_size"] for segment in segments)
+        return self._bytes
+
+    def __del__(self) -> None:
+        if not hasattr(self, "_pool"):
+            return
+        if self._entered:
+            self.leave()
+        torch._C._cuda_releasePool(self._index, self._pool)
+        Pool._idle_bytes += self._bytes
+        if Pool._idle_bytes > _MOST_IDLE_BYTES:
+            Pool._idle_bytes = 0
+            # Leaves all as it is while any thread captures.
+            torch.cuda.empty_cache()
 
 
 def _current_stream(device: str) -> Any:

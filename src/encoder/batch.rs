@@ -38,7 +38,8 @@ impl Forward {
             item.times.queue = start - item.since;
         }
         if items.len() > 1
-            && let Ok(encoded) = guarded(|| self.together(&items, counters, stream, graphs))
+            && let Ok(encoded) =
+                guarded(|| graphs.relieve(counters, |graphs| self.together(&items, counters, stream, graphs)))
         {
             for (item, encoded) in items.into_iter().zip(encoded) {
                 running.answer(item, Ok(encoded));
@@ -50,7 +51,9 @@ impl Forward {
                 counters.abandoned(1);
                 continue;
             }
-            let answer = guarded(|| self.alone(&item, counters, stream, graphs));
+            let alone = |graphs: &mut Graphs| self.alone(&item, counters, stream, graphs);
+            // Graphs may hold the memory that is missing for what goes into the tower, or comes out of it, too.
+            let answer = guarded(|| graphs.relieve(counters, alone));
             running.answer(item, answer);
         }
     }

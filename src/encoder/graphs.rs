@@ -116,6 +116,14 @@ impl Graphs {
         }
     }
 
+    /// `work`, and once more with the memory of all graphs where it was missing.
+    pub fn relieve<R>(&mut self, counters: &Counters, work: impl Fn(&mut Self) -> Result<R>) -> Result<R> {
+        match work(self) {
+            Err(error) if error.kind() == ErrorKind::OutOfMemory && self.release(counters) => work(self),
+            outcome => outcome,
+        }
+    }
+
     fn attempt(&mut self, job: &Job<'_>, stream: &Stream, counters: &Counters) -> Result<Outputs> {
         let Some(settings) = &self.settings else { return job.run() };
         let limits = settings.limits;
@@ -189,12 +197,16 @@ impl Graphs {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let own = uploads.bytes()?.saturating_add(job.pixels.byte_count()?);
         let input = Tensor::empty(&job.pixels.shape()?, job.pixels.dtype()?, Device::Cuda(index))?;
+        let read = input.share()?;
+        // Nothing leaves this function before `leave`. Outputs are declared behind their pool: where the capture fails,
+        // they are freed before it.
+        let mut pool = settings.memory.enter(index)?;
         let outputs = Slot::default();
         let work = {
             let (tower, grids) = (job.tower.clone(), job.grids.to_vec());
-            let (input, outputs) = (input.share()?, outputs.clone());
+            let outputs = outputs.clone();
             move || {
-                let fresh = uploads.reuse(|| tower.forward(&input, &grids))?;
+                let fresh = uploads.reuse(|| tower.forward(&read, &grids))?;
                 let mut kept = outputs.borrow_mut();
                 match kept.as_mut() {
                     // Where a replay runs this again: the outputs stay where those of the capture are.
@@ -204,7 +216,6 @@ impl Graphs {
                 Ok(())
             }
         };
-        let mut pool = settings.memory.enter(index)?;
         let graph = stream.capture(work);
         // In any case, and before anything else allocates.
         let bytes = pool.leave();

@@ -229,19 +229,34 @@ impl Encoder {
 
     /// Finishes what the queue let in, refuses what still waits for room, ends the threads and frees the weights. A
     /// second call waits for the first and is a no-op after it.
+    ///
+    /// On a thread of an encoder's own, where Python may collect garbage, it waits for nothing.
     pub fn close(&self) -> Result<()> {
         self.check_process()?;
         self.queue.close();
-        let ended = self.threads.join();
-        if let Some(shared) = &self.shared {
-            shared.cache().close();
-        }
-        ended
+        if threads::is_own() { Ok(()) } else { end(&self.threads, self.shared.as_deref()) }
     }
+}
+
+/// Waits for the threads, which a closed queue ends; then nothing uses the cache any more.
+fn end(threads: &Threads, shared: Option<&Shared>) -> Result<()> {
+    let ended = threads.join();
+    if let Some(shared) = shared {
+        shared.cache().close();
+    }
+    ended
 }
 
 impl Drop for Encoder {
     fn drop(&mut self) {
+        if threads::is_own() && self.check_process().is_ok() {
+            self.queue.close();
+            let (threads, shared) = (std::mem::take(&mut self.threads), self.shared.take());
+            // Where there is no thread for it, the threads end all the same.
+            let wait = move || drop(end(&threads, shared.as_deref()));
+            let _ = std::thread::Builder::new().name("mm-close".to_owned()).spawn(wait);
+            return;
+        }
         if self.close().is_err() {
             // A forked child: the threads do not exist, and their locks must not be waited for, since a thread of the
             // parent may have held them at the fork.

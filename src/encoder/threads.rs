@@ -1,9 +1,22 @@
 //! Threads that are started together and joined together.
 
+use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use crate::{Error, Result};
+
+thread_local! {
+    static OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is one of an encoder's.
+///
+/// Such a thread may come to end an encoder, when Python collects garbage in it. It must wait for no other one then, which
+/// may wait for what it holds, let alone for itself.
+pub(super) fn is_own() -> bool {
+    OWN.get()
+}
 
 /// Threads of one encoder.
 #[derive(Default)]
@@ -15,6 +28,10 @@ pub(super) struct Threads {
 impl Threads {
     /// Starts a thread that runs `body`.
     pub fn start(&self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+        let body = move || {
+            OWN.set(true);
+            body();
+        };
         let handle = thread::Builder::new().name(name.to_owned()).spawn(body).map_err(|_| {
             Error::out_of_memory(
                 "a thread could not be started: the limit of threads or memory is reached; use fewer replicas or raise it",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -260,6 +259,30 @@ def test_where_a_graph_fails_the_forward_is_eager(
     check(program, double, demo_checkpoint("glm53"), what)
 
 
+def test_outputs_of_a_failed_capture_go_before_their_memory(
+    double: Path, demo_checkpoint: CheckpointOf
+) -> None:
+    program = """
+    from functools import partial
+    from cuda_double import Pool
+    alive = []
+    class Watched(Pool):
+        def __del__(self):
+            alive.append(_native.live_tensors())
+            super().__del__()
+    device.Pool = partial(Watched, double)
+    with opened(GraphConfig(min_hits=1)) as encoder:
+        # At the first fault nothing was captured that could be left.
+        for side, what in ((64, "begin"), (96, "end"), (128, "empty")):
+            double.pool_bytes = int(what != "empty")
+            double.fail_at(what)
+            encoder.warmup([(side, 64)])
+        assert encoder.stats().graph_failures == 3
+    assert len(alive) == 3 and len(set(alive)) == 1, alive
+    """
+    check(program, double, demo_checkpoint("qwen35"))
+
+
 def test_captures_that_never_succeed_are_given_up(double: Path, demo_checkpoint: CheckpointOf) -> None:
     program = """
     with opened(GraphConfig(min_hits=1)) as encoder:
@@ -294,6 +317,90 @@ def test_memory_of_graphs_is_freed_where_it_is_missing(double: Path, demo_checkp
     encoder.close()
     """
     check(program, double, demo_checkpoint("glm53"))
+
+
+def test_memory_of_graphs_is_freed_where_pixels_find_none(
+    double: Path, demo_checkpoint: CheckpointOf
+) -> None:
+    program = """
+    from mm_libtorch_encoder import DeviceOutOfMemory
+    encoder = opened(GraphConfig(min_hits=2))
+    one(encoder, SMALL), one(encoder, SMALL)
+    double.run_out_of_memory(1, at="patches")
+    found = one(encoder, LARGE)
+    assert torch.equal(found, eager(LARGE))
+    assert counts(encoder) == (1, 0, 0, 1) and encoder.stats().graph_bytes == 0
+    double.run_out_of_memory(1, at="patches")
+    try:
+        one(encoder, LARGE)
+        raise SystemExit("it had memory")
+    except DeviceOutOfMemory:
+        pass
+    assert counts(encoder) == (1, 0, 0, 1)
+    encoder.close()
+    """
+    check(program, double, demo_checkpoint("qwen35"))
+
+
+@pytest.mark.parametrize("what", ["another", "another, closed", "its own", "its own, closed"])
+def test_garbage_is_collected_on_a_thread_that_captures(
+    double: Path, demo_checkpoint: CheckpointOf, what: str
+) -> None:
+    """An encoder that ends there is not waited for: not by itself, and not by one that holds up the captures of all."""
+    program = """
+    import gc, time, weakref
+    from cuda_double import Pool
+    what, = rest
+    inside, go = threading.Event(), threading.Event()
+    class Collecting(Pool):
+        def __init__(self, index):
+            super().__init__(double, index)
+            inside.set()
+            assert go.wait(60)
+            gc.collect()
+    class Service:
+        "Garbage that only a collection finds."
+        def __init__(self):
+            self.encoder, self.itself = opened(GraphConfig(min_hits=1)), self
+        def __del__(self):
+            if "closed" in what:
+                self.encoder.close()
+    def workers():
+        names = [Path(f"/proc/self/task/{task}/comm") for task in os.listdir("/proc/self/task")]
+        return sum(name.read_text().strip() == "mm-encoder" for name in names if name.exists())
+    device.Pool = Collecting
+    gc.disable()
+    before = workers()
+    service = Service()
+    gone = weakref.ref(service)
+    if what.startswith("another"):
+        go.set()
+        one(service.encoder, SMALL)  # its thread has a graph to free before it ends
+        go.clear(), inside.clear()
+        encoder = opened(GraphConfig(min_hits=1))
+        caller = threading.Thread(target=one, args=(encoder, SMALL))
+        caller.start()
+    else:
+        mailbox = _native.Mailbox()
+        requests = service.encoder._native.submit([images.png(*SMALL, 0)], None, mailbox, 1)
+    assert inside.wait(60)
+    del service
+    go.set()
+    if what.startswith("another"):
+        caller.join(60)
+        assert not caller.is_alive(), "it waits for ever"
+        encoder.close()
+    end = time.monotonic() + 60
+    while (gone() is not None or workers() > before) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert gone() is None and workers() == before, (gone(), workers(), before)
+    frees = [line for line in double.pools if line.startswith("free")]
+    assert len(frees) == (2 if what.startswith("another") else 1), double.pools
+    """
+    imports = "\n    import os\n    from pathlib import Path\n"
+    outcome = run(START + imports + program, double, demo_checkpoint("qwen35"), what, timeout=120)
+    assert outcome.code == 0, outcome.out + outcome.err
+    assert not outcome.err, outcome.err
 
 
 def test_every_replica_has_graphs_of_its_own(double: Path, demo_checkpoint: CheckpointOf) -> None:
@@ -435,33 +542,47 @@ def test_every_tower_is_captured_with_the_bits_of_its_eager_run(
 
 def test_a_pool_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is asked of Torch, in which order; and that this Torch has it."""
-    calls: list[str] = []
+    calls: list[tuple[object, ...]] = []
 
-    @contextmanager
-    def within(what: str, *_: object) -> Iterator[None]:
-        calls.append(f"enter {what}")
-        yield
-        calls.append(f"leave {what}")
+    def told(*call: object) -> Callable[..., None]:
+        return lambda *arguments: calls.append((*call, *arguments))
 
-    class MemPool:
-        def __init__(self) -> None:
-            calls.append("pool")
+    def snapshot(pool: object, include_traces: bool = True) -> list[dict[str, int]]:
+        calls.append(("snapshot", pool, include_traces))
+        return [{"total_size": 2 << 20, "allocated_size": 1}, {"total_size": 20 << 20}]
 
-        def snapshot(self, include_traces: bool = True) -> list[dict[str, int]]:
-            calls.append(f"snapshot {include_traces}")
-            return [{"total_size": 2 << 20, "allocated_size": 1}, {"total_size": 20 << 20}]
-
-    signature(torch.cuda.MemPool.snapshot).bind(None, include_traces=False)
-    signature(torch.cuda.use_mem_pool).bind(None, 1)
-    monkeypatch.setattr(torch.cuda, "device", lambda index: within(f"device {index}"))
-    monkeypatch.setattr(torch.cuda, "use_mem_pool", lambda pool, index: within(f"use on {index}"))
-    monkeypatch.setattr(torch.cuda, "MemPool", MemPool)
+    signature(torch.cuda.memory_snapshot).bind((0, 1), include_traces=False)
+    for what in ("beginAllocateCurrentThreadToPool", "endAllocateToPool", "releasePool"):
+        assert hasattr(torch._C, f"_cuda_{what}")
+        monkeypatch.setattr(torch._C, f"_cuda_{what}", told(what))
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", snapshot)
+    monkeypatch.setattr(torch.cuda, "empty_cache", told("empty_cache"))
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
+    monkeypatch.setattr(device.Pool, "_idle_bytes", 0)
+    begin, end, release = (
+        ("beginAllocateCurrentThreadToPool", 1, (0, 7)), ("endAllocateToPool", 1, (0, 7)), ("releasePool", 1, (0, 7)),
+    )  # fmt: skip
     pool = device.Pool(1)
-    assert calls == ["enter device 1", "pool", "leave device 1", "enter use on 1"]
-    calls.clear()
+    assert calls == [begin]
     assert pool.leave() == 22 << 20
-    assert calls == ["leave use on 1", "snapshot False"]
+    assert calls == [begin, end, ("snapshot", (0, 7), False)]
+    # Once released, and never emptied while little of it lies idle.
+    calls.clear()
+    del pool
+    assert calls == [release]
+    # One that was not left is left first.
+    calls.clear()
+    pool = device.Pool(1)
+    del pool
+    assert calls == [begin, end, ("snapshot", (0, 7), False), release]
+    # What lies idle is bounded.
+    monkeypatch.setattr(device, "_MOST_IDLE_BYTES", 4 * (22 << 20))
+    for _ in range(6):
+        pool = device.Pool(1)
+        pool.leave()
+        del pool
+    assert calls.count(("empty_cache",)) == 1
     calls.clear()
     monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
     with pytest.raises(RuntimeError, match="native allocator, and this process has 'cudaMallocAsync'"):

@@ -90,4 +90,8 @@ def graph_timings(context: Context) -> dict[str, dict[str, float]]:
 
 
 def _reserved(context: Context) -> int | None:
-    return torch.cuda.memory_reserved(context.device) if torch.cuda.is_available() else None
+    if not torch.cuda.is_available():
+        return None
+    # Without what its allocator holds for nobody.
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved(context.device)
