@@ -152,8 +152,11 @@ START = """
         launches = [line.split()[1] for line in lines if line.startswith("launch ")]
         return tensors, launches, [int(line.split()[1]) for line in lines if line.startswith("upload ")]
 
-    def same(first, second):
-        return len(first) == len(second) and all(map(torch.equal, first, second))
+    def farthest(first, second):
+        "The largest relative Euclidean distance of two tensors; 0 for the same bits."
+        assert len(first) == len(second) > 0 and not any(bool(a.isnan().any()) for a in first)
+        pairs = [(a.double(), b.double()) for a, b in zip(first, second) if not torch.equal(a, b)]
+        return max((float((a - b).norm() / b.norm()) for a, b in pairs), default=0.0)
 """
 
 EVERY_FAMILY = """
@@ -172,7 +175,7 @@ EVERY_FAMILY = """
                     _native.set_cuda_kernels(all_but("patches"))
                     values, plain, plain_uploads = ran(encoder, sources)
                 report[f"{folder} {dtype} {batch}"] = {
-                    "same": same(bytes_, values), "launches": launches, "plain": plain, "uploads": uploads,
+                    "farthest": farthest(bytes_, values), "launches": launches, "plain": plain, "uploads": uploads,
                     "plain_uploads": plain_uploads, "shapes": [shape(folder, source) for source in sources],
                 }
     print(json.dumps(report))
@@ -199,7 +202,9 @@ def test_bytes_give_the_same_embeddings(
     report: dict[str, Any], folders: dict[str, Path], family: str, dtype: str, batch: int
 ) -> None:
     found = report[f"{folders[family]} {dtype} {batch}"]
-    assert found["same"]
+    # Who shares a forward with whom is chance, and moves the last bits of a product: twice the bound of batches, since
+    # both runs may be batches. That their inputs are equal bit for bit is a test of src/encoder/input.rs.
+    assert found["farthest"] <= (0 if batch == 1 else 4e-6 if dtype == "float32" else 2e-2)
     assert "patches" not in found["plain"]
     assert ("patches" in found["launches"]) == (family not in VALUES)
 
@@ -251,7 +256,7 @@ def test_out_of_memory_stays_with_its_request(double: Path, folders: dict[str, P
     double.run_out_of_memory(1, at="patches")
     answers = encoder.generate([pictures[0]] * 3, return_errors=True)
     print("said", [type(answer).__name__ for answer in answers], str(answers[0]))
-    print("said", same(wanted * 2, [answer.tensor for answer in answers[1:]]))
+    print("said", farthest(wanted * 2, [answer.tensor for answer in answers[1:]]) == 0)
     del answers
     print("said", _native.live_tensors() - before)
     encoder.close()
@@ -276,7 +281,7 @@ def test_a_callers_own_matrix_travels_as_it_is(double: Path, folders: dict[str, 
     wanted, _, _ = ran(encoder, pictures)
     double.log()
     own = encoder.encode_pixels(values, [grid])["embeddings"]
-    print("said", same([own], wanted[:1]), "patches" in double.launches())
+    print("said", farthest([own], wanted[:1]) < 4e-6, "patches" in double.launches())
 
     def one(number):
         if number % 3 == 0:
