@@ -85,6 +85,21 @@ def test_sizes_without_sense(kind: str, size: tuple[int, int]) -> None:
         _native.decode_image(claims(*size)[kind])
 
 
+def test_tiles_far_larger_than_the_picture() -> None:
+    """A tile is decoded whole: these would take half a gigabyte for 17x9 pixels."""
+    entries = {256: (4, [17]), 257: (4, [9]), 258: (3, [16]), 259: (3, [8]), 262: (3, [1]), 277: (3, [1])}
+    for height, match in [
+        (16_711_712, "16x16711712 pixels for a picture of 17x9"),
+        (1 << 20, "cannot be decoded"),
+    ]:
+        tiles = {322: (4, [16]), 323: (4, [height]), 324: (4, [8, 8]), 325: (4, [16, 16])}
+        for policy in (None, _native.DecodePolicy(truncated="fill")):
+            start = time.thread_time()
+            with pytest.raises(_native.MediaError, match=match):
+                _native.decode_image(tiff(entries | tiles, bytes(64)), policy)
+            assert time.thread_time() - start < 0.5
+
+
 def test_max_pixels() -> None:
     data = saved(picture("RGB", 10, 10), "PNG")
     assert _native.decode_image(data, None, 100).shape == (10, 10, 3)

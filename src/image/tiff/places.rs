@@ -8,6 +8,12 @@ use crate::Result;
 /// Uncompressed strips may be drawn over one another; together they cover the picture at most so often.
 const MAX_COVER: u64 = 8;
 
+/// Largest tile in pixels, unless the picture itself is of that size: a tile is decoded whole, whatever the picture
+/// takes of it.
+const MAX_TILE_PIXELS: u64 = 1 << 24;
+/// A picture of more pixels may have tiles of so many times its own.
+const MAX_TILE_EXCESS: u64 = 2;
+
 /// Size and number of the chunks of a picture.
 pub(super) struct Grid {
     pub(super) width: u32,
@@ -28,6 +34,14 @@ impl Grid {
         };
         if width == 0 || height == 0 {
             return Err(gate.error("has strips or tiles without pixels"));
+        }
+        let area = |width: u32, height: u32| u64::from(width) * u64::from(height);
+        let most = MAX_TILE_PIXELS.max(area(layout.width, layout.height).saturating_mul(MAX_TILE_EXCESS));
+        if tiled && area(width, height) > most {
+            return Err(gate.error(format_args!(
+                "has tiles of {width}x{height} pixels for a picture of {}x{}: at most {most} pixels a tile are read",
+                layout.width, layout.height
+            )));
         }
         let (across, down) = (layout.width.div_ceil(width), layout.height.div_ceil(height));
         Ok(Self { width, height, tiled, across, down })
