@@ -255,6 +255,7 @@ def test_out_of_memory_stays_with_its_request(double: Path, folders: dict[str, P
     before = _native.live_tensors()
     double.run_out_of_memory(1, at="patches")
     answers = encoder.generate([pictures[0]] * 3, return_errors=True)
+    answers.sort(key=lambda answer: type(answer).__name__)  # which one comes first is chance
     print("said", [type(answer).__name__ for answer in answers], str(answers[0]))
     print("said", farthest(wanted * 2, [answer.tensor for answer in answers[1:]]) == 0)
     del answers

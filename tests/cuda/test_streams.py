@@ -217,7 +217,7 @@ def test_out_of_memory_stays_with_its_request(double: Path, demo_checkpoint: Che
     del first, third
     double.run_out_of_memory(1)
     answers = encoder.generate([source] * 3, return_errors=True)
-    print("said", [type(answer).__name__ for answer in answers])
+    print("said", sorted(type(answer).__name__ for answer in answers))  # which one comes first is chance
     del answers
     assert _native.live_tensors() == before, "a failed request left tensors behind"
     encoder.close()
